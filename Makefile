@@ -1,18 +1,19 @@
-# Needs Python 3.11 or later and make; `make test` also takes Chromium from apt where it is missing and it may.
+# Needs Python 3.11 or later and make; `make test` also takes Chromium and bubblewrap from apt where they are missing and it may.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo test audit generate docs clean
+.PHONY: demo test test-all audit generate docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/rekindle demo --home .rekindle
 
+# What every commit runs: static checks and the short tier of the tests; see tests/tiers.py.
 test: $(VENV)/.installed-test
-	.ci/browser
-	.ci/sandbox
+	.ci/programs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -20,8 +21,12 @@ test: $(VENV)/.installed-test
 	$(BIN)/lint-imports
 	DENO_NO_UPDATE_CHECK=1 $(BIN)/deno check --quiet --no-remote --config tests/deno.json service/rekindle_service/web/static
 	$(BIN)/python -m compileall -q service worker  # else every process compiles them where none may write the result
-	$(BIN)/python -m pytest -n 3 --dist loadfile --ignore tests/slurm
-	$(BIN)/python -m pytest tests/slurm
+	$(PYTEST) -n 3 --dist loadfile -m 'not long'
+
+# The long tier as well; the tests on Slurm run by themselves, since their hosts change the network.
+test-all: test
+	$(PYTEST) -n 3 --dist loadfile -m long --rerun-alone --ignore tests/slurm
+	$(PYTEST) tests/slurm --rerun-alone
 
 # Known vulnerabilities of the versions in constraints.txt; asks PyPI.
 audit: $(VENV)/.installed-test

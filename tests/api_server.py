@@ -1,4 +1,4 @@
-"""The real application on a real database in a folder of the test, without an engine: rows stay as tests put them."""
+"""The real application on a real database in a directory of the test. No engine: rows stay as tests put them."""
 
 import threading
 import time
@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from migrated import provide_database
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobState
 from rekindle_service.access.control import AccessControl
@@ -67,7 +68,7 @@ class ApiServer:
 def api_server(root: Path, *, private_jobs: bool = False) -> Iterator[ApiServer]:
     home = Home(root / "home")
     home.create()
-    store = Store(home.database)
+    store = Store(provide_database(home.database))
     store.migrate()
     machine = find_machine(cpu_slots=2, environment={"CUDA_VISIBLE_DEVICES": ""})
     state = AppState(

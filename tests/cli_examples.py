@@ -1,6 +1,26 @@
-"""Jobs and attempts as the API returns them, for the tests of the command line."""
+"""Jobs and attempts as the API returns them, and what a terminal shows, for the tests of the command line."""
 
+import re
 from typing import Any
+
+from rich.console import Console, RenderableType
+
+CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
+"""What a terminal would act upon; a line feed apart."""
+NO_TIME: Any = {
+    "goodput": None,
+    "seconds": dict.fromkeys(("queued", "waiting", "starting", "training", "saving", "replayed"), 0.0),
+    "intervals": [],
+}
+
+
+def printed(width: int, *parts: RenderableType) -> list[str]:
+    """Lines of a terminal without colours."""
+    console = Console(width=width, markup=False, highlight=False, color_system=None, soft_wrap=True)
+    with console.capture() as capture:
+        for part in parts:
+            console.print(part)
+    return capture.get().splitlines()
 
 
 def job(**changes: Any) -> Any:

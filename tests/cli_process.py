@@ -48,7 +48,7 @@ def heed_interrupts() -> None:
 
 
 def start(home: Path, *words: str, **variables: str) -> "subprocess.Popen[str]":
-    """Start a command that goes on; the test ends it."""
+    """Start a command that does not end by itself; the test ends it."""
     return subprocess.Popen(
         [sys.executable, "-m", "rekindle_service", *words],
         env=environment(home, **variables),

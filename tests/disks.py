@@ -17,30 +17,30 @@ _WITHOUT_THE_JOURNAL = struct.pack("I", 2)  # EXT4_GOING_FLAGS_NOLOGFLUSH: nothi
 
 
 @contextmanager
-def tmpfs(folder: Path, size: str) -> Iterator[None]:
-    """A disk of ``size`` at ``folder``. Skips the test where there can be none."""
-    _mount(folder, "-t", "tmpfs", "-o", f"size={size}", "tmpfs")
+def tmpfs(directory: Path, size: str) -> Iterator[None]:
+    """A disk of ``size`` at ``directory``. Skips the test where there can be none."""
+    _mount(directory, "-t", "tmpfs", "-o", f"size={size}", "tmpfs")
     try:
         yield
     finally:
-        unmount(folder)
+        unmount(directory)
 
 
-def remount(folder: Path, *, writable: bool) -> None:
-    subprocess.run(["mount", "-o", f"remount,{'rw' if writable else 'ro'}", str(folder)], check=True)
+def remount(directory: Path, *, writable: bool) -> None:
+    subprocess.run(["mount", "-o", f"remount,{'rw' if writable else 'ro'}", str(directory)], check=True)
 
 
-def unmount(folder: Path) -> None:
-    subprocess.run(["umount", str(folder)], check=True)
+def unmount(directory: Path) -> None:
+    subprocess.run(["umount", str(directory)], check=True)
 
 
 class Ext4:
-    """A real ext4 in a file, mounted at ``folder``, whose power can be cut."""
+    """A real ext4 in a file, mounted at ``directory``, whose power can be cut."""
 
-    def __init__(self, image: Path, folder: Path, megabytes: int) -> None:
+    def __init__(self, image: Path, directory: Path, megabytes: int) -> None:
         if shutil.which("mkfs.ext4") is None:
             pytest.skip("mkfs.ext4 is not installed")
-        self._image, self.folder = image, folder
+        self._image, self.directory = image, directory
         with image.open("wb") as file:
             file.truncate(megabytes << 20)
         subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
@@ -53,24 +53,24 @@ class Ext4:
         worn, self._image = self._image, self._image.with_suffix(f".{time.monotonic_ns()}")
         shutil.copyfile(worn, self._image)
         worn.unlink()
-        _mount(self.folder, "-t", "ext4", "-o", "loop", str(self._image))
+        _mount(self.directory, "-t", "ext4", "-o", "loop", str(self._image))
 
     def cut_off(self) -> None:
         """The power fails: what was not made durable is lost, and every later call fails."""
-        fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.ioctl(fd, _EXT4_IOC_SHUTDOWN, _WITHOUT_THE_JOURNAL)
         finally:
             os.close(fd)
 
     def unplug(self) -> None:
-        unmount(self.folder)
+        unmount(self.directory)
 
 
-def _mount(folder: Path, *options: str) -> None:
+def _mount(directory: Path, *options: str) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root may mount a disk")
-    folder.mkdir(exist_ok=True)
-    ended = subprocess.run(["mount", *options, str(folder)], capture_output=True, text=True, check=False)
+    directory.mkdir(exist_ok=True)
+    ended = subprocess.run(["mount", *options, str(directory)], capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         pytest.skip(f"this machine mounts no such disk: {ended.stderr.strip()}")

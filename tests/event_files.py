@@ -39,9 +39,9 @@ def simple(tag: str | bytes, value: float) -> bytes:
 class EventFile:
     """One event file, begun ``at`` (seconds since the epoch)."""
 
-    def __init__(self, folder: Path, at: float, pid: int = 7, number: int = 0) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / f"events.out.tfevents.{int(at):010d}.host.name.{pid}.{number}"
+    def __init__(self, directory: Path, at: float, pid: int = 7, number: int = 0) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.path = directory / f"events.out.tfevents.{int(at):010d}.host.name.{pid}.{number}"
         self._at = at
         self.add_bytes(record(b"\x09" + struct.pack("<d", at) + delimited(3, b"brain.Event:2")))
 

@@ -97,7 +97,7 @@ def fork_keeper(run_dir: RunDir, environment: Mapping[str, str], log: int) -> St
 
 @cache
 def _spare(pid: int, key: SpareKey) -> SpareProcess | None:
-    """Of the test process ``pid``, made at the first use."""
+    """The spare keeper of the test process ``pid``, made at the first use."""
     spare = SpareProcess(key, os.environ, ("-P", "-c", _MAIN))
     atexit.register(spare.close)
     try:

@@ -135,7 +135,7 @@ def measure(files: list[SourceFile]) -> dict[str, int | float]:
 
 
 def function_lengths(file: SourceFile) -> Iterator[int]:
-    """Of every function and method, from ``def`` to its last line; decorators do not count, inner functions do."""
+    """Lines of every function and method, from ``def`` to its end; decorators do not count, inner functions do."""
     for node in ast.walk(ast.parse(file.text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield (node.end_lineno or node.lineno) - node.lineno + 1
@@ -149,7 +149,7 @@ def modules_by_package(python: list[SourceFile]) -> Counter[str]:
 def repeated_passages(product: list[SourceFile]) -> list[int]:
     """Lengths, in lines of code, of the passages that stand in more than one place; each repeat counts once.
 
-    Blank lines, comments, imports, decorators and lonely brackets are left out before lines are compared, so a
+    Blank lines, comments, imports, decorators and lonely brackets are removed before lines are compared, so a
     passage may be spread over more lines than are counted. A passage ends with its file.
     """
     seen: dict[tuple[str, ...], tuple[int, int]] = {}
@@ -201,7 +201,7 @@ def _lines(files: list[SourceFile]) -> int:
 
 
 def table(columns: dict[str, dict[str, float]]) -> str:
-    """One row a figure, with two columns also the change; packages that were never large are left out."""
+    """One row a figure, with two columns also the change; packages that were never large are not listed."""
     every = dict.fromkeys(title for column in columns.values() for title in column)
     titles = [title for title in every if "modules in" not in title or _was_large(title, columns)]
     width = max(map(len, titles)) + 2

@@ -5,6 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from migrated import provide_database
 from rekindle.contract.files import write_json
 from rekindle.contract.job import JobSpec, TargetKind
 from rekindle_service.config.home import Home
@@ -31,7 +32,7 @@ def a_job(**columns: Any) -> Job:
 
 
 def a_submission(code: Path | None = None, **options: Any) -> Submission:
-    """Of a script in ``code``, unless ``options`` of the spec say otherwise."""
+    """A submission of a script in ``code``, unless ``options`` of the spec say otherwise."""
     defaults = {"name": "n", "kind": TargetKind.SCRIPT, "target": "train.py", "python": "/usr/bin/python3"}
     return Submission(JobSpec(**{**defaults, **options}), code)
 
@@ -50,9 +51,8 @@ def gpu_machine(gpus: int, links: dict[tuple[int, int], str] | None = None) -> M
     return Machine(slots, joined)
 
 
-def open_store(root: Path, url: str | None = None) -> Store:
-    """``url`` is that of a PostgreSQL database to use in place of the file in ``root``."""
-    store = Store(root / "rekindle.db", url)
+def open_store(root: Path) -> Store:
+    store = Store(provide_database(root / "rekindle.db"))
     store.migrate()
     return store
 
@@ -66,5 +66,5 @@ def queued_job(store: Store, home: Home, **columns: Any) -> Job:
     return store.add_job(job)
 
 
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())

@@ -34,7 +34,7 @@ class Machine:
         self.memory.mkdir()
 
     def files(self, pattern: str) -> list[Path]:
-        """Of snapshots in memory."""
+        """Files of the snapshots in memory."""
         return sorted(self.memory.glob(f"rekindle-*/*/{pattern}"))
 
 
@@ -82,7 +82,7 @@ class MachineRanks:
         }
         request = {
             "argv": [str(SCRIPTS / script), *args],
-            "folder": str(run_dir.root),
+            "directory": str(run_dir.root),
             "port": free_port(),
             "environment": environment,
             "machines": [{"ranks": ranks, "binds": _binds(machine)} for machine in machines],
@@ -104,7 +104,7 @@ def _binds(machine: Machine) -> list[list[str]]:
 
 @contextmanager
 def stale_view(directory: Path, mount: Path, seconds: float) -> Iterator[None]:
-    """``directory`` at ``mount``, as a client that keeps names, absent ones too, and sizes for so long.
+    """``directory`` at ``mount``, as a client that caches names, absent ones too, and sizes for ``seconds``.
 
     It does so even when a file is opened: a network file system that promises close-to-open asks its server then.
     """

@@ -93,8 +93,8 @@ class NodesRun:
 
     def __init__(self, root: Path, script: str, *args: str, ranks: int = 1, warm: bool = True, nodes: int = 2) -> None:
         self.run_dir, self.ranks, self.secret = RunDir(root), ranks, os.urandom(32).hex()
-        for folder in (root, self.run_dir.code, self.run_dir.attempts, self.run_dir.snapshots):
-            folder.mkdir(parents=True)
+        for directory in (root, self.run_dir.code, self.run_dir.attempts, self.run_dir.snapshots):
+            directory.mkdir(parents=True)
         shutil.copyfile(_SCRIPTS / script, self.run_dir.code / "train.py")
         spec = JobSpec(
             name="nodes", kind="script", target="train.py", python=sys.executable, device="cpu", warm=warm,
@@ -122,7 +122,7 @@ class NodesRun:
         path = self.run_dir.attempt(attempt).rank(rank).log(stream)
         return path.read_text() if path.exists() else ""
 
-    def story(self) -> str:
+    def all_logs(self) -> str:
         """All that was logged."""
         logs = [*self.run_dir.attempts.rglob("*.log"), self.run_dir.keeper_log]
         return "\n".join(f"--- {log}\n{log.read_text()[-3000:]}" for log in logs if log.is_file())

@@ -27,19 +27,19 @@ class Ended:
     output: str
 
 
-def torchrun(ranks: int, target: list[str], folder: Path, **environment: str) -> Ended:
-    """Run ``target`` (a script with its arguments) in ``folder``, by a process that has imported torch already."""
-    return _preloaded().run(ranks, target, folder, environment)
+def torchrun(ranks: int, target: list[str], directory: Path, **environment: str) -> Ended:
+    """Run ``target`` (a script with its arguments) in ``directory``, by a process that has imported torch already."""
+    return _preloaded().run(ranks, target, directory, environment)
 
 
-def cold_torchrun(ranks: int, target: list[str], folder: Path, **environment: str) -> Ended:
-    """Run ``target`` (a script, or ``-m`` and a module, with its arguments) in ``folder``, as a user does."""
-    folder.mkdir(parents=True, exist_ok=True)
+def cold_torchrun(ranks: int, target: list[str], directory: Path, **environment: str) -> Ended:
+    """Run ``target`` (a script, or ``-m`` and a module, with its arguments) in ``directory``, as a user does."""
+    directory.mkdir(parents=True, exist_ok=True)
     argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *target]
     ended = subprocess.run(
         argv,
-        cwd=folder,
-        env=_environment(folder, environment),
+        cwd=directory,
+        env=_environment(directory, environment),
         timeout=LONGEST,
         check=False,
         stdout=subprocess.PIPE,
@@ -49,8 +49,8 @@ def cold_torchrun(ranks: int, target: list[str], folder: Path, **environment: st
     return Ended(ended.returncode, ended.stdout)
 
 
-def _environment(folder: Path, own: dict[str, str]) -> dict[str, str]:
-    return {**clean_environment(os.environ), **_ONE_THREAD, "OUT": str(folder), **own}
+def _environment(directory: Path, own: dict[str, str]) -> dict[str, str]:
+    return {**clean_environment(os.environ), **_ONE_THREAD, "OUT": str(directory), **own}
 
 
 class _PreloadedTorchrun:
@@ -65,13 +65,13 @@ class _PreloadedTorchrun:
             env={**clean_environment(os.environ), **_ONE_THREAD},
         )
 
-    def run(self, ranks: int, target: list[str], folder: Path, environment: dict[str, str]) -> Ended:
-        folder.mkdir(parents=True, exist_ok=True)
-        log = folder / "torchrun.log"
+    def run(self, ranks: int, target: list[str], directory: Path, environment: dict[str, str]) -> Ended:
+        directory.mkdir(parents=True, exist_ok=True)
+        log = directory / "torchrun.log"
         options = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={ranks}", "--start-method=fork"]
         argv = [*options, "--run-path", *target]
-        own = _environment(folder, environment)
-        self._send({"argv": argv, "folder": str(folder), "environment": own, "log": str(log)})
+        own = _environment(directory, environment)
+        self._send({"argv": argv, "directory": str(directory), "environment": own, "log": str(log)})
         session = int(self._process.stdout.readline())
         late = threading.Timer(LONGEST, _end_with_stacks, (session,))
         late.start()
@@ -90,7 +90,7 @@ class _PreloadedTorchrun:
 def _end_with_stacks(session: int) -> None:
     """Every process of it writes its stacks (``preloaded_torchrun``), and is killed."""
     os.killpg(session, signal.SIGRTMIN)
-    time.sleep(2)  # nothing tells that all have written them
+    time.sleep(2)  # nothing reports that all have written them
     os.killpg(session, signal.SIGKILL)
 
 
@@ -103,11 +103,11 @@ def lines(path: Path) -> list[list]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def history(folder: Path, ranks: int) -> dict[int, tuple[int, list[int]]]:
+def history(directory: Path, ranks: int) -> dict[int, tuple[int, list[int]]]:
     """Epoch and sample ids of each step, all ranks together; a step that was trained again counts as it was last."""
     steps: dict[int, dict[int, tuple[int, list[int]]]] = {}
     for rank in range(ranks):
-        for step, epoch, ids in lines(folder / f"samples-{rank}.jsonl"):
+        for step, epoch, ids in lines(directory / f"samples-{rank}.jsonl"):
             steps.setdefault(step, {})[rank] = (epoch, ids)
     return {
         step: (own[0][0], [each for rank in sorted(own) for each in own[rank][1]])
@@ -115,5 +115,17 @@ def history(folder: Path, ranks: int) -> dict[int, tuple[int, list[int]]]:
     }
 
 
-def snapshot_steps(folder: Path) -> list[int]:
-    return sorted(int(entry.name) for entry in (folder / "snapshots").iterdir() if entry.name.isdecimal())
+def digests(directory: Path) -> list[dict]:
+    """What each of two ranks of ``exact.py`` has ended with."""
+    return [json.loads((directory / f"digest-{rank}.json").read_text()) for rank in range(2)]
+
+
+def assert_same_result(directory: Path, expected: Path) -> None:
+    """Weights, random numbers, last step and samples of a training on two ranks are those of another one."""
+    for found, wanted in zip(digests(directory), digests(expected), strict=True):
+        assert (found["weights"], found["rng"], found["step"]) == (wanted["weights"], wanted["rng"], wanted["step"])
+    assert history(directory, 2) == history(expected, 2)
+
+
+def snapshot_steps(directory: Path) -> list[int]:
+    return sorted(int(entry.name) for entry in (directory / "snapshots").iterdir() if entry.name.isdecimal())

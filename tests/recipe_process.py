@@ -16,11 +16,11 @@ SCRIPT = Path(__file__).parent / "e2e" / "scripts" / "recipe_ranks.py"
 
 @dataclass(frozen=True)
 class Trained:
-    """How a launch of a recipe ended: exit code and output of each rank, and the folder with its snapshots."""
+    """How a launch of a recipe ended: exit code and output of each rank, and the directory with its snapshots."""
 
     codes: list[int]
     outputs: list[str]
-    folder: Path
+    directory: Path
 
     @property
     def weights(self) -> str:
@@ -35,7 +35,7 @@ class Trained:
 
     @property
     def snapshots(self) -> list[int]:
-        return sorted(int(entry.name) for entry in (self.folder / "snapshots").iterdir() if entry.name.isdecimal())
+        return sorted(int(entry.name) for entry in (self.directory / "snapshots").iterdir() if entry.name.isdecimal())
 
     def tensors(self) -> list:
         """The trained weights, in the order of the model's layers."""
@@ -43,8 +43,8 @@ class Trained:
         from rekindle.training.snapshots.storage.directory import verify
 
         step = self.snapshots[-1]
-        newest = self.folder / "snapshots" / f"{step:012d}"
-        return list(read_model(newest, verify(newest, step=step, job_id=None)).values())
+        latest = self.directory / "snapshots" / f"{step:012d}"
+        return list(read_model(latest, verify(latest, step=step, job_id=None)).values())
 
 
 class RecipeProcess:
@@ -56,19 +56,19 @@ class RecipeProcess:
             [sys.executable, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
-    def run(self, folder: Path, recipe: str, ranks: int, *args: str, kill: tuple[int, int] | None = None) -> Trained:
-        return self.run_module(folder, f"rekindle.recipes.{recipe}", ranks, *args, kill=kill)
+    def run(self, directory: Path, recipe: str, ranks: int, *args: str, kill: tuple[int, int] | None = None) -> Trained:
+        return self.run_module(directory, f"rekindle.recipes.{recipe}", ranks, *args, kill=kill)
 
     def run_module(
-        self, folder: Path, module: str, ranks: int, *args: str, kill: tuple[int, int] | None = None
+        self, directory: Path, module: str, ranks: int, *args: str, kill: tuple[int, int] | None = None
     ) -> Trained:
-        """``module`` may be one of the scripts beside the ranks' own."""
-        folder.mkdir(parents=True, exist_ok=True)
-        request = {"module": module, "ranks": ranks, "port": free_port(), "args": args, "folder": str(folder)}
+        """``module`` may be one of the scripts next to the ranks' own."""
+        directory.mkdir(parents=True, exist_ok=True)
+        request = {"module": module, "ranks": ranks, "port": free_port(), "args": args, "directory": str(directory)}
         self._process.stdin.write(json.dumps({**request, "kill": kill}) + "\n")
         self._process.stdin.flush()
         codes = json.loads(self._process.stdout.readline())
-        return Trained(codes, [(folder / f"rank-{rank}.log").read_text() for rank in range(ranks)], folder)
+        return Trained(codes, [(directory / f"rank-{rank}.log").read_text() for rank in range(ranks)], directory)
 
     def close(self) -> None:
         self._process.kill()

@@ -55,7 +55,7 @@ class RestApi:
         return answer.json()
 
     def jobs(self) -> dict[str, dict[str, Any]]:
-        """At most a hundred jobs by name, in the order of submission."""
+        """Jobs by name in the order of submission, a hundred at most."""
         listed = self.get("/jobs", limit=100)["items"]
         return {job["name"]: job for job in sorted(listed, key=lambda job: job["created_at"])}
 
@@ -63,7 +63,7 @@ class RestApi:
         return {name: job["state"] for name, job in self.jobs().items()}
 
     def path(self, name: str) -> str:
-        """Of the job of this name."""
+        """The path of the job of this name."""
         return f"/jobs/{self.jobs()[name]['id']}"
 
 

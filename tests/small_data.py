@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 
-def write_fashion_mnist(folder: Path, *, train: int, test: int) -> None:
+def write_fashion_mnist(directory: Path, *, train: int, test: int) -> None:
     """IDX files: a big-endian header with the sizes, then the bytes."""
-    raw = folder / "FashionMNIST" / "raw"
+    raw = directory / "FashionMNIST" / "raw"
     raw.mkdir(parents=True)
     draw = np.random.default_rng(0)
     for prefix, count in (("train", train), ("t10k", test)):
@@ -20,16 +20,16 @@ def write_fashion_mnist(folder: Path, *, train: int, test: int) -> None:
         (raw / f"{prefix}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 2049, count) + labels.tobytes())
 
 
-def pack_fashion_mnist(folder: Path, served: Path) -> None:
-    """What is in ``folder``, as a mirror serves it."""
+def pack_fashion_mnist(directory: Path, served: Path) -> None:
+    """What is in ``directory``, as a mirror serves it."""
     served.mkdir(parents=True)
-    for path in (folder / "FashionMNIST" / "raw").iterdir():
+    for path in (directory / "FashionMNIST" / "raw").iterdir():
         (served / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
 
 
-def write_cifar10(folder: Path, *, per_batch: int) -> dict[str, str]:
+def write_cifar10(directory: Path, *, per_batch: int) -> dict[str, str]:
     """Pickled batches, as the Python version of CIFAR-10 has them; returns the MD5 of each file."""
-    place = folder / "cifar-10-batches-py"
+    place = directory / "cifar-10-batches-py"
     place.mkdir(parents=True)
     draw = np.random.default_rng(0)
     for name in [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]:

@@ -23,10 +23,10 @@ def main() -> None:
     options = parser.parse_args()
     args = [f"--steps={STEPS}"]
     results: dict[str, list[Result]] = {"torchrun": [], "rekindle": []}
-    with tempfile.TemporaryDirectory(prefix="come-back-") as folder, server(Path(folder) / "home") as client:
+    with tempfile.TemporaryDirectory(prefix="come-back-") as directory, server(Path(directory) / "home") as client:
         for number in range(options.runs):
             for name in results:
-                place = Path(folder) / f"{name}-{number}"
+                place = Path(directory) / f"{name}-{number}"
                 place.mkdir()
                 bare = name == "torchrun"
                 run = BareRun(place, args, options.kills, {}) if bare else ServedRun(place, args, client)

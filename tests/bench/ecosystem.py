@@ -34,7 +34,7 @@ Samples = tuple[int, ...]  # of all ranks together, ascending
 
 @dataclass(frozen=True)
 class Trained:
-    """One training as its trace tells it."""
+    """One training, read from its trace."""
 
     state: str
     attempts: int
@@ -66,8 +66,8 @@ def main() -> None:
     parser.add_argument("--only", choices=SCRIPTS, nargs="*", default=list(SCRIPTS))
     options = parser.parse_args()
     rows = []
-    with tempfile.TemporaryDirectory(prefix="ecosystem-") as folder, server(Path(folder) / "home") as client:
-        runs = Path(folder) / "home" / "runs"
+    with tempfile.TemporaryDirectory(prefix="ecosystem-") as directory, server(Path(directory) / "home") as client:
+        runs = Path(directory) / "home" / "runs"
         for script in options.only:
             peaceful = train(client, runs, script, 0, random.Random(options.seed))
             killed = train(client, runs, script, options.kills, random.Random(options.seed))
@@ -79,8 +79,8 @@ def main() -> None:
 
 def row(script: str, killed: Trained, verdict: Verdict) -> str:
     share = f"{verdict.again} ({verdict.again / max(len(killed.steps), 1):.0%})"
-    told = (verdict.other_samples, verdict.missed, verdict.twice, "yes" if verdict.same_weights else "no")
-    return f"| `{script}.py` | {killed.state} | {killed.kills} | {share} | " + " | ".join(map(str, told)) + " |"
+    cells = (verdict.other_samples, verdict.missed, verdict.twice, "yes" if verdict.same_weights else "no")
+    return f"| `{script}.py` | {killed.state} | {killed.kills} | {share} | " + " | ".join(map(str, cells)) + " |"
 
 
 def train(client: Client, runs: Path, script: str, kills: int, chance: random.Random) -> Trained:
@@ -95,19 +95,19 @@ def train(client: Client, runs: Path, script: str, kills: int, chance: random.Ra
         "snapshot": {"every_steps": 20},  # with_rekindle.py obeys; the others save as often by themselves
     }
     job_id = client.submit(body)["id"]
-    folder, done, deadline = runs / job_id / "code", 0, time.monotonic() + PATIENCE
-    while done < kills and reach(client, job_id, folder, chance.randint(15, 60), deadline):
+    directory, done, deadline = runs / job_id / "code", 0, time.monotonic() + PATIENCE
+    while done < kills and reach(client, job_id, directory, chance.randint(15, 60), deadline):
         kill(client, job_id, chance.randrange(2))
         done += 1
     while client.job(job_id)["state"] not in OVER and time.monotonic() < deadline:
         time.sleep(0.2)
-    return told(client, job_id, folder, done)
+    return trained(client, job_id, directory, done)
 
 
-def reach(client: Client, job_id: str, folder: Path, steps: int, deadline: float) -> bool:
+def reach(client: Client, job_id: str, directory: Path, steps: int, deadline: float) -> bool:
     """Wait until ``steps`` more have been done; False when the job is over before."""
-    aim = len(lines(folder, 0)) + steps
-    while len(lines(folder, 0)) < aim:
+    aim = len(lines(directory, 0)) + steps
+    while len(lines(directory, 0)) < aim:
         if time.monotonic() > deadline or client.job(job_id)["state"] in OVER:
             return False
         time.sleep(0.02)
@@ -119,8 +119,8 @@ def kill(client: Client, job_id: str, rank: int) -> None:
     os.kill(row["pid"], signal.SIGKILL)
 
 
-def told(client: Client, job_id: str, folder: Path, kills: int) -> Trained:
-    traces = [lines(folder, rank) for rank in (0, 1)]
+def trained(client: Client, job_id: str, directory: Path, kills: int) -> Trained:
+    traces = [lines(directory, rank) for rank in (0, 1)]
     one, other = ({step: samples for step, _, samples in trace} for trace in traces)
     steps = {step: tuple(sorted(one[step] + other[step])) for step in sorted(one.keys() & other.keys())}
     attempts = client.attempts(job_id)
@@ -130,9 +130,9 @@ def told(client: Client, job_id: str, folder: Path, kills: int) -> Trained:
     return Trained(state, len(attempts), kills, len(traces[0]), steps, weights[-1] if weights else None)
 
 
-def lines(folder: Path, rank: int) -> list[tuple[int, int, list[int]]]:
+def lines(directory: Path, rank: int) -> list[tuple[int, int, list[int]]]:
     """Step, epoch and samples of each step that the rank has done; a line that a kill has torn is no line."""
-    path = folder / f"trace-{rank}.jsonl"
+    path = directory / f"trace-{rank}.jsonl"
     whole = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [tuple(json.loads(line)) for line in whole if line.endswith("]\n")]
 

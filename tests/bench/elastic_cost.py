@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 2 tests/bench/elastic_cost.py --steps 30
 
 The small residual network of the recipes, and an MLP that is all communication (little to compute for each weight).
-The strategies take turns step by step, so that all see the same machine; the first round is left out. Rank 0 prints
+The strategies take turns step by step, so that all see the same machine; the first round does not count. Rank 0 prints
 medians over the steps of each, and their ratio to DDP's.
 """
 

@@ -29,21 +29,21 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=200)
     options = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.2f} before, {os.cpu_count()} cores", flush=True)
-    with tempfile.TemporaryDirectory(prefix="log-") as folder:
-        home = Path(folder) / "home"
+    with tempfile.TemporaryDirectory(prefix="log-") as directory:
+        home = Path(directory) / "home"
         with server(home) as client:
-            job, log = job_with_log(client, home, Path(folder))
+            job, log = job_with_log(client, home, Path(directory))
             fill(log, options.megabytes << 20)
             size = log.stat().st_size
-            told = json.loads((home / "server.json").read_text())
+            announced = json.loads((home / "server.json").read_text())
             bearer = {"Authorization": f"Bearer {(home / 'token').read_text().strip()}"}
-            with httpx2.Client(base_url=told["url"], headers=bearer, timeout=60) as http:
+            with httpx2.Client(base_url=announced["url"], headers=bearer, timeout=60) as http:
                 measure(http, f"/api/v1/jobs/{job}/ranks/0/log", size, options.pages)
 
 
-def job_with_log(client: Client, home: Path, folder: Path) -> tuple[str, Path]:
-    """A job that is over, with one attempt: nothing runs beside the measurement."""
-    code = folder / "code"
+def job_with_log(client: Client, home: Path, directory: Path) -> tuple[str, Path]:
+    """A job that is over, with one attempt: nothing else runs during the measurement."""
+    code = directory / "code"
     code.mkdir()
     (code / "train.py").touch()
     first = client.submit({"script": "train.py", "code": {"path": str(code)}, "ranks": 2, "device": "cpu"})

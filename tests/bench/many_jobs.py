@@ -1,12 +1,11 @@
 """What 10,000 queued and 100,000 finished jobs cost: answers of the server, processor time, memory and database.
 
     python tests/bench/many_jobs.py --queued 10000 --finished 100000 --requests 100
-    python tests/bench/many_jobs.py --database postgresql+psycopg://user@host/empty_database
 
 The rows are written into the database directly, each job with an empty run directory; the server is a real one, with
 one job that holds all slots. Then that job is cancelled, and real jobs of no work run through the slots while the same
-requests are repeated. Times are those of one client, one request after another; the processor time of the server beside
-them does not depend on what else the machine does.
+requests are repeated. Times are those of one client, one request after another; the processor time of the server does
+not depend on what else the machine does.
 """
 
 import argparse
@@ -72,13 +71,10 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100, help="of each route")
     parser.add_argument("--idle", type=float, default=30, help="seconds that the idle server is watched")
     parser.add_argument("--running", type=float, default=60, help="seconds that the queue runs; 0: not at all")
-    parser.add_argument("--database", help="URL of an empty PostgreSQL database")
     options = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.2f} before, {os.cpu_count()} cores", flush=True)
-    if options.database:
-        os.environ["REKINDLE_DATABASE"] = options.database
-    with tempfile.TemporaryDirectory(prefix="many-") as folder:
-        home, code = Path(folder) / "home", Path(folder) / "code"
+    with tempfile.TemporaryDirectory(prefix="many-") as directory:
+        home, code = Path(directory) / "home", Path(directory) / "code"
         holder = make_home(home, code, options)
         began = time.monotonic()
         with server(home, existing=True) as client:
@@ -96,7 +92,7 @@ def make_home(home: Path, code: Path, options: argparse.Namespace) -> str:
         while client.job(holder)["state"] != "running":
             time.sleep(0.1)
     began = time.monotonic()
-    rows = write_rows(home, options.queued, options.finished, options.database)
+    rows = write_rows(home, options.queued, options.finished)
     print(f"wrote {rows} rows in {time.monotonic() - began:.1f} s", flush=True)
     return holder
 

@@ -25,10 +25,10 @@ _JOB = Job(id="", name="", priority=0, max_failures=3, created_at=0.0).model_dum
 _ATTEMPT = Attempt(job_id="", number=1, run=1, started_at=0.0).model_dump()
 
 
-def write_rows(home_path: Path, queued: int, finished: int, url: str | None = None) -> int:
+def write_rows(home_path: Path, queued: int, finished: int) -> int:
     """Returns how many rows were written. The finished jobs are older than the queued ones."""
     home, count = Home(home_path), 0
-    store = Store(home.database, url)
+    store = Store(home.database)
     random.seed(1)
     try:
         first, version = store.reserve_numbers(), store.feed.version() + 1
@@ -75,7 +75,7 @@ def _experiments(store: Store, finished: int) -> list[str]:
 def _rows(
     number: int, version: int, finished: int, queued: int, experiments: list[str]
 ) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]]:
-    """Of each job its row, its attempts and its events."""
+    """The row, the attempts and the events of each job."""
     began = time.time() - 100.0 * finished
     members = iter([experiments[0]] * _LARGE + [each for each in experiments[1:] for _ in range(_TRIALS)])
     for index in range(finished + queued):

@@ -32,10 +32,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15)
     options = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.2f} before, {os.cpu_count()} cores", flush=True)
-    with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
-        server = ServeProcess(Path(folder), cpu_slots=options.ranks)
+    with tempfile.TemporaryDirectory(prefix="ranks-") as directory:
+        server = ServeProcess(Path(directory), cpu_slots=options.ranks)
         server.start()
-        job = PlayedJob(Path(folder), "many", ranks=options.ranks)
+        job = PlayedJob(Path(directory), "many", ranks=options.ranks)
         job.begin_attempt()
         over = threading.Event()
         ranks = threading.Thread(target=train, args=(job, over))

@@ -29,14 +29,14 @@ def main() -> None:
     faulty_run._LONG = _PATIENCE
     print(f"load {os.getloadavg()[0]:.1f} before, {os.cpu_count()} cores\n", flush=True)
     print("| mismatch | script | start | class | rank | line | seconds to verdict | right |\n" + "|---" * 8 + "|")
-    with tempfile.TemporaryDirectory(prefix="mismatches-") as folder:
+    with tempfile.TemporaryDirectory(prefix="mismatches-") as directory:
         for mode in options.modes.split(","):
             reports, warm = mode.startswith("reports"), mode.endswith("warm")
             for kind in options.kinds.split(","):
                 if kind == "run_break" and not reports:
                     continue  # a Run always reports
                 limit = plain_limit(reports=reports, warm=warm)
-                run = begin(Path(folder), kind, reports=reports, warm=warm, hang_timeout=limit)
+                run = begin(Path(directory), kind, reports=reports, warm=warm, hang_timeout=limit)
                 try:
                     run.finish()
                     for verdict in verdicts(run, (kind,)):

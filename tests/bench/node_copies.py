@@ -4,8 +4,8 @@
 
 Two ranks on the CPU, on "one machine", on one "node" of a cluster, and on two nodes, each with a /dev/shm of its own
 and gloo over loopback between them; in turns, ``--rounds`` times. ``blocked`` is what training waits, ``written``
-until it is committed, ``processor`` the time of both ranks together; the first snapshot of each fills buffers and is
-left out. ``restored`` is a restore that finds all it needs; ``after a loss`` one where the head's memory is gone, and
+until it is committed, ``processor`` the time of both ranks together; the first snapshot of each fills buffers and does
+not count. ``restored`` is a restore that finds all it needs; ``after a loss`` one where the head's memory is gone, and
 model.pt comes from its neighbour.
 """
 
@@ -41,8 +41,8 @@ def main() -> None:
 
 
 def measure(ranks: MachineRanks, mode: str, count: int, options: argparse.Namespace) -> list[dict]:
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
-        run_dir = RunDir(Path(folder) / "job")
+    with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        run_dir = RunDir(Path(directory) / "job")
         run_dir.snapshots.mkdir(parents=True)
         machines = [Machine(Path(memory) / str(number)) for number in range(count)]
         for machine in machines:

@@ -44,14 +44,14 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=100, help="of each kind")
     options = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.2f} before, {os.cpu_count()} cores", flush=True)
-    with tempfile.TemporaryDirectory(prefix="page-") as folder, sync_playwright() as playwright:
-        server = ServeProcess(Path(folder))
+    with tempfile.TemporaryDirectory(prefix="page-") as directory, sync_playwright() as playwright:
+        server = ServeProcess(Path(directory))
         server.start()
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
         )
         try:
-            measure(browser.new_page(), server, PlayedJob(Path(folder), "delays"), options.times)
+            measure(browser.new_page(), server, PlayedJob(Path(directory), "delays"), options.times)
         finally:
             browser.close()
             server.stop()
@@ -66,10 +66,10 @@ def measure(page: Page, server: ServeProcess, job: PlayedJob, times: int) -> Non
     job.write(b"ready\n")
     page.locator("#log-lines", has_text="ready").wait_for()
     print("| event | median, s | p95, s | slowest, s |\n|---|---|---|---|")
-    tell("a line of a log", [delay(page, "#log-lines", *a_line(job, n)) for n in range(times)])
-    tell("a step of a rank", [delay(page, "#ranks tr", *a_step(job, n)) for n in range(times)])
-    tell("a point of a metric", [delay(page, ".chart .latest", *a_point(job, n)) for n in range(times)])
-    tell("a change of state", [delay(page, "#job-state", *a_state(job, n)) for n in range(times)])
+    report("a line of a log", [delay(page, "#log-lines", *a_line(job, n)) for n in range(times)])
+    report("a step of a rank", [delay(page, "#ranks tr", *a_step(job, n)) for n in range(times)])
+    report("a point of a metric", [delay(page, ".chart .latest", *a_point(job, n)) for n in range(times)])
+    report("a change of state", [delay(page, "#job-state", *a_state(job, n)) for n in range(times)])
     job.close()
 
 
@@ -112,7 +112,7 @@ def delay(page: Page, selector: str, text: str, event: Callable[[], None]) -> fl
     return float(drawn) - happened[0]
 
 
-def tell(kind: str, delays: list[float]) -> None:
+def report(kind: str, delays: list[float]) -> None:
     delays = sorted(delays)
     p95 = delays[int(0.95 * len(delays))]
     print(f"| {kind} | {statistics.median(delays):.2f} | {p95:.2f} | {delays[-1]:.2f} |", flush=True)

@@ -150,8 +150,8 @@ def served(tree: Path) -> Iterator[tuple[Browser, Any, Any]]:
     from e2e.serve_process import ServeProcess
 
     arguments = ["--no-sandbox", "--disable-gpu"]
-    with tempfile.TemporaryDirectory(prefix="page-") as folder, ServeProcess(Path(folder)) as server:
-        job = PlayedJob(Path(folder), "weighed")
+    with tempfile.TemporaryDirectory(prefix="page-") as directory, ServeProcess(Path(directory)) as server:
+        job = PlayedJob(Path(directory), "weighed")
         job.begin_attempt()
         for step in range(1, 1001):
             job.metric(step, loss=1 / step, accuracy=step / 1000)

@@ -1,4 +1,4 @@
-"""A trace in virtual time: the scheduler's own code beside first come, first served and an EASY-backfill reference.
+"""A trace in virtual time: the scheduler's own code, first come first served, and an EASY-backfill reference.
 
     python tests/bench/queue_trace.py [--jobs 500] [--seeds 5] [--swf LOG --slots 128]
 

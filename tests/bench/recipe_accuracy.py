@@ -40,10 +40,10 @@ def main() -> None:
 def train(recipe: list[str], ranks: int) -> str:
     """The last result that rank 0 says; of ``rl`` the mean length of its episodes, in ticks."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         ended = subprocess.run(
             [*torchrun, "-m", f"rekindle.recipes.{recipe[0]}", *recipe[1:]],
-            cwd=folder,
+            cwd=directory,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             text=True,

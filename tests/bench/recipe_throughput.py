@@ -4,7 +4,7 @@
     python tests/bench/recipe_throughput.py --ranks 1 --model resnet34 --batch-size 16 --epochs 4 --amp bf16
 
 An epoch of each takes turns in the same processes (``scripts/throughput_ranks.py``), so that both see the same
-machine. A ratio of 1 means that the recipe costs nothing; the first epoch is left out. Options that are not named
+machine. A ratio of 1 means that the recipe costs nothing; the first epoch does not count. Options that are not named
 here go to the recipe. The load is the machine's mean number of runnable processes over the last minute.
 """
 
@@ -39,10 +39,10 @@ def main() -> None:
 def measure(ranks: int, options: list[str]) -> list[dict[str, float]]:
     """Seconds of each epoch, of the recipe and of the plain loop."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         ended = subprocess.run(
             [*torchrun, str(RANKS), *options],
-            cwd=folder,
+            cwd=directory,
             env={**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
             stdout=subprocess.PIPE,
             text=True,

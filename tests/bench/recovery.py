@@ -24,10 +24,10 @@ def main() -> None:
     steps = 12 * (ROUND + 1)
     args = [f"--steps={steps}", "--model=resnet18", "--every=10", "--pause=0"]
     results: dict[str, list[Result]] = {"torchrun": [], "rekindle": []}
-    with tempfile.TemporaryDirectory(prefix="recovery-") as folder, server(Path(folder) / "home") as client:
+    with tempfile.TemporaryDirectory(prefix="recovery-") as directory, server(Path(directory) / "home") as client:
         for number in range(options.kills // ROUND):
             for name in results:
-                place = Path(folder) / f"{name}-{number}"
+                place = Path(directory) / f"{name}-{number}"
                 place.mkdir()
                 bare = name == "torchrun"
                 run = BareRun(place, args, ROUND, WORKAROUND) if bare else ServedRun(place, args, client)

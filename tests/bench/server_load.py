@@ -3,7 +3,7 @@
     python tests/bench/server_load.py --clients 50 --ranks 8 --lines 1000
 
 One job; its ranks agree on every step and print lines. Windows with and without listeners alternate, so both see the
-same machine. The listeners run on this machine too: their own processor time is told beside the server's.
+same machine. The listeners run on this machine too: their own processor time is printed as well as the server's.
 """
 
 import argparse
@@ -50,22 +50,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.2f} before, {os.cpu_count()} cores", flush=True)
-    with tempfile.TemporaryDirectory(prefix="load-") as folder:
-        home = Path(folder) / "home"
+    with tempfile.TemporaryDirectory(prefix="load-") as directory:
+        home = Path(directory) / "home"
         with server(home, slots=options.ranks) as client:
-            measure(options, client, home, Path(folder))
+            measure(options, client, home, Path(directory))
 
 
-def measure(options: argparse.Namespace, client: Client, home: Path, folder: Path) -> None:
-    told = json.loads((home / "server.json").read_text())
-    process, steps = psutil.Process(told["pid"]), Steps(folder, rank=0)
-    job = start_job(options, client, folder)
+def measure(options: argparse.Namespace, client: Client, home: Path, directory: Path) -> None:
+    announced = json.loads((home / "server.json").read_text())
+    process, steps = psutil.Process(announced["pid"]), Steps(directory, rank=0)
+    job = start_job(options, client, directory)
     while steps.last()[0] < 30:
         time.sleep(0.5)
     windows: dict[str, list[Window]] = {"without": [], "with": []}
     for _ in range(options.rounds):
         windows["without"].append(look(options.seconds, process, steps, None))
-        with listeners(told["url"], (home / "token").read_text().strip(), job, options) as crowd:
+        with listeners(announced["url"], (home / "token").read_text().strip(), job, options) as crowd:
             time.sleep(2)
             windows["with"].append(look(options.seconds, process, steps, crowd))
         print({name: round(found[-1].steps_per_second, 2) for name, found in windows.items()}, flush=True)
@@ -73,10 +73,10 @@ def measure(options: argparse.Namespace, client: Client, home: Path, folder: Pat
     report(options, windows)
 
 
-def start_job(options: argparse.Namespace, client: Client, folder: Path) -> str:
+def start_job(options: argparse.Namespace, client: Client, directory: Path) -> str:
     args = [f"--lines={options.lines}", f"--period={options.period}", f"--busy={options.busy}"]
     body = {"script": "chatty_ranks.py", "code": {"path": str(SCRIPTS)}, "args": args, "device": "cpu"}
-    return str(client.submit({**body, "ranks": options.ranks, "env": {"BENCH_DIR": str(folder)}})["id"])
+    return str(client.submit({**body, "ranks": options.ranks, "env": {"BENCH_DIR": str(directory)}})["id"])
 
 
 @contextmanager

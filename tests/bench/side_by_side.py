@@ -28,8 +28,8 @@ class Result:
 class Steps:
     """The step log of a rank, read as it grows: (step, pid, seconds since the epoch)."""
 
-    def __init__(self, folder: Path, rank: int = 1) -> None:
-        self._path = folder / f"steps-{rank}.log"
+    def __init__(self, directory: Path, rank: int = 1) -> None:
+        self._path = directory / f"steps-{rank}.log"
 
     def all(self) -> list[tuple[int, int, float]]:
         if not self._path.exists():
@@ -53,13 +53,13 @@ class Launched(Protocol):
 class BareRun:
     """torchrun with restarts of its own; ``env`` can work around its store."""
 
-    def __init__(self, folder: Path, args: list[str], restarts: int, env: dict[str, str]) -> None:
-        self.steps = Steps(folder)
+    def __init__(self, directory: Path, args: list[str], restarts: int, env: dict[str, str]) -> None:
+        self.steps = Steps(directory)
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-        with (folder / "torchrun.log").open("wb") as log:
+        with (directory / "torchrun.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [*command, f"--max-restarts={restarts}", str(SCRIPT), *args],
-                env={**os.environ, "BENCH_DIR": str(folder), "OMP_NUM_THREADS": "1", **env},
+                env={**os.environ, "BENCH_DIR": str(directory), "OMP_NUM_THREADS": "1", **env},
                 stdout=log,
                 stderr=log,
             )
@@ -76,10 +76,10 @@ class BareRun:
 class ServedRun:
     """A job of a running server."""
 
-    def __init__(self, folder: Path, args: list[str], client: Client) -> None:
-        self.steps, self._client = Steps(folder), client
+    def __init__(self, directory: Path, args: list[str], client: Client) -> None:
+        self.steps, self._client = Steps(directory), client
         body = {"script": SCRIPT.name, "code": {"path": str(SCRIPT.parent)}, "args": args, "ranks": 2, "device": "cpu"}
-        self._job = client.submit({**body, "env": {"BENCH_DIR": str(folder)}})["id"]
+        self._job = client.submit({**body, "env": {"BENCH_DIR": str(directory)}})["id"]
 
     def alive(self) -> bool:
         return self._client.job(self._job)["state"] not in ("succeeded", "failed", "cancelled")
@@ -91,7 +91,7 @@ class ServedRun:
 
 @contextmanager
 def server(home: Path, slots: int = 2, *, existing: bool = False, **settings: str) -> Iterator[Client]:
-    """``rekindle serve`` with so many CPU slots, and variables, for as long as the context lasts.
+    """``rekindle serve`` with CPU slots and variables, for as long as the context lasts.
 
     ``existing``: the home is there.
     """

@@ -5,7 +5,7 @@
 ResNet-34 with momentum (170 MB) in a world of one on the CPU, one thread. A block is 20 steps; in every other block a
 snapshot is begun at its first step and written meanwhile, and the block ends when it is on disk. So blocks with and
 without see the same machine, and what writing takes from the training is in the figures. The first pair of blocks
-fills buffers and is left out. Restoring is measured against a ``torch.load`` of the same file, which checks nothing.
+fills buffers and does not count. Restoring is measured against a ``torch.load`` of the same file, which checks nothing.
 """
 
 import argparse
@@ -30,9 +30,9 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 class Training:
     """The steps of a block, and the snapshots taken in some of them."""
 
-    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+    def __init__(self, directory: Path, options: argparse.Namespace) -> None:
         self.model, self.optimizer = trained_model()
-        self.snapshots = Snapshots(folder)
+        self.snapshots = Snapshots(directory)
         self._batch = torch.randn(options.batch, 3, options.size, options.size)
         self._steps: int = options.steps
         self._taken = 0
@@ -52,7 +52,7 @@ class Training:
         return time.monotonic() - started, time.process_time() - busy
 
     def _step(self) -> None:
-        """The labels are drawn anew: what can be learnt by heart ends in denormal numbers, which take ages."""
+        """Draw new labels each time: what can be learnt by heart ends in denormal numbers, which take ages."""
         self.optimizer.zero_grad()
         labels = torch.randint(1000, (len(self._batch),))
         nn.functional.cross_entropy(self.model(self._batch), labels).backward()
@@ -65,21 +65,21 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20, help="of a block")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--size", type=int, default=64, help="of an image, in pixels")
-    parser.add_argument("--folder", help="on the disk to be measured; left out, a temporary one")
+    parser.add_argument("--directory", help="on the disk to be measured; default: a temporary one")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        training = Training(Path(folder), options)
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+        training = Training(Path(directory), options)
         training.block(snapshot=False)
         before = memory()
         training.block(snapshot=True)
         grown = memory() - before
         pairs = [(training.block(snapshot=False), training.block(snapshot=True)) for _ in range(options.blocks)]
         report_speed(pairs, options.steps)
-        newest = max(Path(folder).iterdir())
-        size = sum(file.stat().st_size for file in newest.iterdir())
-        print(f"bytes written per snapshot  {size / 1e6:8.1f} MB in {len(list(newest.iterdir()))} files")
+        latest = max(Path(directory).iterdir())
+        size = sum(file.stat().st_size for file in latest.iterdir())
+        print(f"bytes written per snapshot  {size / 1e6:8.1f} MB in {len(list(latest.iterdir()))} files")
         print(f"memory more with snapshots  {grown / 1e6:8.1f} MB, {peak() / 1e6:.0f} MB at the most in all")
-        report_restore(training, newest)
+        report_restore(training, latest)
     print(f"load of the machine         {os.getloadavg()[0]:8.1f} on {os.cpu_count()} cores")
 
 
@@ -93,13 +93,13 @@ def report_speed(pairs: list[tuple[tuple[float, float], tuple[float, float]]], s
     print(f"processor time of one       {processor * 1e3:8.0f} ms, the copy and the writing beside the training")
 
 
-def report_restore(training: Training, newest: Path) -> None:
+def report_restore(training: Training, latest: Path) -> None:
     def ours() -> None:
         restored = training.snapshots.restore()
         assert restored is not None, "a snapshot was committed"
 
     def plain() -> None:
-        torch.load(newest / "model.pt", weights_only=True)
+        torch.load(latest / "model.pt", weights_only=True)
 
     both = [(seconds(ours), seconds(plain)) for _ in range(7)][1:]
     restore, load = (statistics.median(column) for column in zip(*both, strict=True))

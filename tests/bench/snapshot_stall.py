@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 python tests/bench/snapshot_stall.py --snapshots 20
 
 ResNet-34 with momentum (170 MB) in a world of one on the CPU. The methods take turns, so that all see the same
-machine; between two snapshots the model computes until the last one is written. The first round fills buffers and is
-left out. ``durable`` is when the method's own word says that the snapshot is safe; torch's asynchronous save fsyncs
-its files and not their folder, and checks nothing.
+machine; between two snapshots the model computes until the last one is written. The first round fills buffers and does
+not count. ``durable`` is when the method's own word says that the snapshot is safe; torch's asynchronous save fsyncs
+its files and not their directory, and checks nothing.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from rekindle.contract.files import fsync_directory
 
 State = dict[str, Any]
 Save = Callable[[int, State], Callable[[], bool]]
-"""Saves the state of a step; what it returns tells whether the snapshot is durable."""
+"""Saves the state of a step; what it returns says whether the snapshot is durable."""
 
 
 @dataclass
@@ -46,17 +46,17 @@ class Figures:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--snapshots", type=int, default=20)
-    parser.add_argument("--folder", help="on the disk to be measured; left out, a temporary one")
+    parser.add_argument("--directory", help="on the disk to be measured; default: a temporary one")
     options = parser.parse_args()
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model, optimizer = trained_model()
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         methods = {
-            "rekindle": ours(Path(folder)),
-            "torch.save, fsync, rename": durable_torch_save(Path(folder)),
-            "async_save": torch_async_save(Path(folder), "default", None),
+            "rekindle": ours(Path(directory)),
+            "torch.save, fsync, rename": durable_torch_save(Path(directory)),
+            "async_save": torch_async_save(Path(directory), "default", None),
             "async_save, reused stager": torch_async_save(
-                Path(folder), "reused", DefaultStager(StagingOptions(False, False, False, False))
+                Path(directory), "reused", DefaultStager(StagingOptions(False, False, False, False))
             ),
         }
         figures = {name: Figures() for name in methods}
@@ -99,8 +99,8 @@ def measure(
         figures.step += steps
 
 
-def ours(folder: Path) -> Save:
-    snapshots = Snapshots(folder / "ours")
+def ours(directory: Path) -> Save:
+    snapshots = Snapshots(directory / "ours")
 
     def save(number: int, state: State) -> Callable[[], bool]:
         snapshots.async_save(number, 0, state, {})
@@ -116,23 +116,23 @@ def ours(folder: Path) -> Save:
     return save
 
 
-def durable_torch_save(folder: Path) -> Save:
+def durable_torch_save(directory: Path) -> Save:
     def save(number: int, state: State) -> Callable[[], bool]:
-        temporary = folder / "snapshot.tmp"
+        temporary = directory / "snapshot.tmp"
         with temporary.open("wb") as file:
             torch.save(state, file)
             file.flush()
             os.fsync(file.fileno())
-        temporary.rename(folder / "snapshot.pt")
-        fsync_directory(folder)
+        temporary.rename(directory / "snapshot.pt")
+        fsync_directory(directory)
         return lambda: True
 
     return save
 
 
-def torch_async_save(folder: Path, name: str, stager: DefaultStager | None) -> Save:
+def torch_async_save(directory: Path, name: str, stager: DefaultStager | None) -> Save:
     def save(number: int, state: State) -> Callable[[], bool]:
-        place = folder / f"{name}-{number % 2}"
+        place = directory / f"{name}-{number % 2}"
         with suppress(FileNotFoundError):
             for entry in place.iterdir():
                 entry.unlink()

@@ -40,18 +40,18 @@ _LAUNCH = 1
 class BareRun:
     """One torchrun on each host, with restarts of its own."""
 
-    def __init__(self, folder: Path, args: list[str], hosts: Sequence[Host]) -> None:
-        self.steps = Steps(folder)
-        own = {"BENCH_DIR": str(folder), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0", **WORKAROUND}
+    def __init__(self, directory: Path, args: list[str], hosts: Sequence[Host]) -> None:
+        self.steps = Steps(directory)
+        own = {"BENCH_DIR": str(directory), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0", **WORKAROUND}
         self._agents = []
         for number, host in enumerate(hosts):
             command = [
                 sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1",
-                "--rdzv-backend=c10d", f"--rdzv-endpoint={hosts[0].address}:29400", f"--rdzv-id={folder.name}",
+                "--rdzv-backend=c10d", f"--rdzv-endpoint={hosts[0].address}:29400", f"--rdzv-id={directory.name}",
                 f"--rdzv-conf=is_host={number == 0}", f"--local-addr={host.address}", f"--max-restarts={ROUND}",
                 str(SCRIPT), *args,
             ]  # fmt: skip
-            with (folder / f"torchrun-{number}.log").open("wb") as log:
+            with (directory / f"torchrun-{number}.log").open("wb") as log:
                 agent = subprocess.Popen(host.command(*command), env={**os.environ, **own}, stdout=log, stderr=log)
             self._agents.append(agent)
 
@@ -68,9 +68,9 @@ class BareRun:
 class KeptRun:
     """A leading keeper on the first host, and the keepers of both."""
 
-    def __init__(self, folder: Path, args: list[str], hosts: Sequence[Host]) -> None:
-        self.steps = Steps(folder)
-        run_dir = RunDir(folder / "run")
+    def __init__(self, directory: Path, args: list[str], hosts: Sequence[Host]) -> None:
+        self.steps = Steps(directory)
+        run_dir = RunDir(directory / "run")
         for path in (run_dir.code, run_dir.attempts, run_dir.launch(_LAUNCH).root):
             path.mkdir(parents=True)
         (run_dir.code / SCRIPT.name).write_bytes(SCRIPT.read_bytes())
@@ -80,7 +80,7 @@ class KeptRun:
         )  # fmt: skip
         write_json(run_dir.spec, spec.to_json())
         write_json(run_dir.intent, RunIntent(JobIntent.RUN, 1, [], 2 * ROUND, launch=_LAUNCH).to_json())
-        own = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1", "BENCH_DIR": str(folder)}
+        own = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1", "BENCH_DIR": str(directory)}
         own["PYTHONPATH"] = str(Path(rekindle.__file__).parents[1])
         write_json(run_dir.launch(_LAUNCH).environment, own)
         command = [sys.executable, __file__, "lead", run_dir.root, *(f"{each.address}={each.pid}" for each in hosts)]
@@ -120,10 +120,10 @@ def main() -> None:
     steps = 12 * (ROUND + 1)
     args = [f"--steps={steps}", "--model=resnet18", "--every=10", "--pause=0"]
     results: dict[str, list[Result]] = {"torchrun": [], "rekindle": []}
-    with tempfile.TemporaryDirectory(prefix="two-hosts-") as folder, network_hosts(2) as (_, hosts):
+    with tempfile.TemporaryDirectory(prefix="two-hosts-") as directory, network_hosts(2) as (_, hosts):
         for number in range(options.kills // ROUND):
             for name, kind in (("torchrun", BareRun), ("rekindle", KeptRun)):
-                place = Path(folder) / f"{name}-{number}"
+                place = Path(directory) / f"{name}-{number}"
                 place.mkdir()
                 run = kind(place, args, hosts)
                 results[name].append(kill_and_watch(run, ROUND, steps - 1, own_steps=12))

@@ -134,9 +134,9 @@ def shown(trial: Trial) -> str:
     return "; ".join(said) or NOTHING
 
 
-def examine(shape: Shape, folder: Path) -> Row:
+def examine(shape: Shape, directory: Path) -> Row:
     """The jobs of a shape, on a server of its own."""
-    with lab(folder) as jobs:
+    with lab(directory) as jobs:
         try:
             undisturbed = jobs.run(shape)
             if undisturbed.last is None:
@@ -150,10 +150,10 @@ def examine(shape: Shape, folder: Path) -> Row:
             return Row(shape, refused=f"{type(error).__name__}: {str(error).strip().splitlines()[-1:]}")
 
 
-def table(shapes: Sequence[Shape], workers: int, folder: Path) -> Iterator[str]:
+def table(shapes: Sequence[Shape], workers: int, directory: Path) -> Iterator[str]:
     yield from HEADER
     with ThreadPoolExecutor(workers) as pool:
-        homes = [folder / str(number) for number, _ in enumerate(shapes)]
+        homes = [directory / str(number) for number, _ in enumerate(shapes)]
         for row in pool.map(examine, shapes, homes):
             yield str(row)
 

@@ -250,9 +250,9 @@ def _await(condition: Callable[[], Any], timeout: float) -> bool:
 
 
 @contextmanager
-def lab(folder: Path) -> Iterator[Lab]:
-    """A lab whose server has its home in ``folder``."""
-    home = folder / "home"
+def lab(directory: Path) -> Iterator[Lab]:
+    """A lab whose server has its home in ``directory``."""
+    home = directory / "home"
     home.mkdir(mode=0o700, parents=True)
     with ServeProcess(home) as server, Client.from_home(Settings(home=home)) as client:
-        yield Lab(server, client, folder / "outside")
+        yield Lab(server, client, directory / "outside")

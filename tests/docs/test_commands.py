@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,8 @@ from e2e.serve_process import ServeProcess
 from e2e.waiting import until
 from rekindle_service.client import Client, is_settled
 from rekindle_service.config.settings import Settings
+
+pytestmark = pytest.mark.long
 
 _LONG = 240.0  # seconds: several attempts, on a busy machine
 
@@ -132,17 +134,21 @@ AT_THE_END = {
 
 @dataclass
 class Lab:
-    """A server, and the folder in which the commands are typed."""
+    """A server, and the directory in which the commands are typed."""
 
     server: ServeProcess
-    folder: Path
+    directory: Path
     client: Client
+
+    def type_all(self, lines: Mapping[str, Ends | Left]) -> None:
+        for line, how in lines.items():
+            self.type(line, how)
 
     def type(self, line: str, how: Ends | Left, home: Path | None = None) -> None:
         port = self.server.url.rpartition(":")[2]
         process = subprocess.Popen(
             ["bash", "-c", f"{line.replace('8700', port)}\nexit $?"],  # two commands: bash stays, as people's shells do
-            cwd=self.folder,
+            cwd=self.directory,
             env=self._environment(home or self.server.home),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -155,8 +161,8 @@ class Lab:
         reader = threading.Thread(target=_collect, args=(process, printed))
         reader.start()
         if isinstance(how, Left):
-            told = f"{line!r} has printed {how.sign!r}"
-            until(lambda: how.sign in "".join(printed) or process.poll() is not None, told, timeout=_LONG)
+            awaited = f"{line!r} has printed {how.sign!r}"
+            until(lambda: how.sign in "".join(printed) or process.poll() is not None, awaited, timeout=_LONG)
             os.killpg(process.pid, signal.SIGINT)
         code = process.wait(timeout=_LONG)
         reader.join(timeout=10)
@@ -166,7 +172,7 @@ class Lab:
 
     def _environment(self, home: Path) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        asked = {"PATH": path, "HOME": str(self.folder.parent), "OMP_NUM_THREADS": "1", "SHELL": "/bin/bash"}
+        asked = {"PATH": path, "HOME": str(self.directory.parent), "OMP_NUM_THREADS": "1", "SHELL": "/bin/bash"}
         return environment(home, REKINDLE_TOKEN=self.server.token, REKINDLE_PORT="0", **asked)
 
     def clear_queue(self) -> None:
@@ -186,19 +192,19 @@ def _collect(process: "subprocess.Popen[str]", printed: list[str]) -> None:
 
 @pytest.fixture
 def lab(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    folder = tmp_path / "lab"
-    folder.mkdir()
-    shutil.copy(Path(__file__).parent / "scripts" / "train.py", folder)
-    (folder / "rates.toml").write_text(blocks("toml", "docs/experiments.md")[0].text)
+    directory = tmp_path / "lab"
+    directory.mkdir()
+    shutil.copy(Path(__file__).parent / "scripts" / "train.py", directory)
+    (directory / "rates.toml").write_text(blocks("toml", "docs/experiments.md")[0].text)
     _, broken, exact = blocks("python", "docs/quickstart.md")
-    (folder / "broken.py").write_text(broken.text)
-    (folder / "exact.py").write_text(exact.text.replace("sleep(0.05)", "sleep(0.02)"))
+    (directory / "broken.py").write_text(broken.text)
+    (directory / "exact.py").write_text(exact.text.replace("sleep(0.05)", "sleep(0.02)"))
     monkeypatch.setenv("SEEN_ENOUGH", str(tmp_path / "enough"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     server = ServeProcess(home, cpu_slots=2)
     server.start()
     with Client.from_home(Settings(home=home)) as client:
-        yield Lab(server, folder, client)
+        yield Lab(server, directory, client)
         for job in client.jobs():
             if not is_settled(job):
                 client.cancel(job["id"])
@@ -208,58 +214,44 @@ def lab(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 def test_every_shown_command_is_run_or_is_on_the_list_with_a_reason() -> None:
     shown = {line for page, line in commands() if page not in ELSEWHERE}
-    run = (
-        SERVERS.keys()
-        | WHILE_TRAINING.keys()
-        | TO_HOLD.keys()
-        | WHILE_HELD.keys()
-        | IN_RUN_DIRECTORY.keys()
-        | TO_RESUME.keys()
-        | AT_THE_END.keys()
-    )
+    parts = (SERVERS, WHILE_TRAINING, TO_HOLD, WHILE_HELD, IN_RUN_DIRECTORY, TO_RESUME, AT_THE_END)
+    run = {line for part in parts for line in part}
     assert shown - run - NOT_RUN.keys() == set(), "say in this file how it is run, or why not"
     assert (run | NOT_RUN.keys()) - shown == set(), "no page shows it any more"
 
 
-@pytest.mark.parametrize("line", [line for page, line in commands() if page in ELSEWHERE])
-def test_a_command_that_is_run_elsewhere_is_understood_and_its_example_is_there(line: str) -> None:
-    program, *words = shlex.split(line)
-    assert program == "rekindle"
-    parse(words)
+def test_every_command_that_is_run_elsewhere_is_understood_and_its_example_is_there() -> None:
     examples = {path.name for path in (ROOT / "docs" / "examples").iterdir()}
-    assert {word for word in words if word.endswith(".py")} <= examples
+    for line in [line for page, line in commands() if page in ELSEWHERE]:
+        program, *words = shlex.split(line)
+        assert program == "rekindle", line
+        parse(words)
+        assert {word for word in words if word.endswith(".py")} <= examples, line
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
-def test_every_test_and_measurement_that_a_page_names_is_there(page: Path) -> None:
-    for name in re.findall(r"\btests/[\w/]+\.py", page.read_text()):
-        assert (ROOT / name).is_file(), name
+def test_every_test_and_measurement_that_a_page_names_is_there() -> None:
+    named = {(page.name, name) for page in pages() for name in re.findall(r"\btests/[\w/]+\.py", page.read_text())}
+    assert [(page, name) for page, name in sorted(named) if not (ROOT / name).is_file()] == []
 
 
 @pytest.mark.timeout(900)
 def test_the_shown_commands_do_what_they_say(lab: Lab, tmp_path: Path) -> None:
     for number, (line, how) in enumerate(SERVERS.items()):
         lab.type(line, how, home=tmp_path / f"other-{number}")
-    for line, how in WHILE_TRAINING.items():
-        lab.type(line, how)
+    lab.type_all(WHILE_TRAINING)
     lab.clear_queue()
-    for line, how in TO_HOLD.items():
-        lab.type(line, how)
+    lab.type_all(TO_HOLD)
     job_id = lab.digits()
     until(lambda: is_settled(lab.client.job(job_id)), "the job is held", timeout=_LONG)
     step = str(lab.client.snapshots(job_id)["items"][0]["step"])
-    for line, how in WHILE_HELD.items():
-        lab.type(line.replace("400", step), how)
-    snapshots = lab.folder / "snapshots"
+    lab.type_all({line.replace("400", step): how for line, how in WHILE_HELD.items()})
+    snapshots = lab.directory / "snapshots"
     snapshots.symlink_to(lab.server.home / "runs" / job_id / "snapshots")
-    for line, how in IN_RUN_DIRECTORY.items():
-        lab.type(line, how)
+    lab.type_all(IN_RUN_DIRECTORY)
     snapshots.unlink()
-    for line, how in TO_RESUME.items():
-        lab.type(line, how)
+    lab.type_all(TO_RESUME)
     (tmp_path / "enough").touch()
-    for line, how in AT_THE_END.items():
-        lab.type(line, how)
+    lab.type_all(AT_THE_END)
     _run_client_page(lab)
 
 
@@ -269,5 +261,5 @@ def _run_client_page(lab: Lab) -> None:
     programs = blocks("python", "docs/client.md")
     assert len(programs) == len(signs)
     for program, sign in zip(programs, signs, strict=True):
-        (lab.folder / "program.py").write_text(program.text)
+        (lab.directory / "program.py").write_text(program.text)
         lab.type("python program.py", Ends(sign))

@@ -13,16 +13,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-import doc_pages
-from doc_pages import ROOT
+from doc_pages import ROOT, Block, blocks, pages
 from rekindle_service.cli.main import app
-
-README = (ROOT / "README.md").read_text()
-PAGES = doc_pages.pages()
-
-
-def blocks(language: str, text: str = README) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def parse(words: list[str]) -> None:
@@ -39,10 +31,10 @@ def test_the_parser_of_shown_commands_rejects_what_the_program_rejects() -> None
             parse(wrong)
 
 
-@pytest.mark.parametrize("block", blocks("python"))
-def test_a_shown_training_script_runs_unchanged_and_takes_a_snapshot(block: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", blocks("python", "README.md"), ids=str)
+def test_a_shown_training_script_runs_unchanged_and_takes_a_snapshot(block: Block, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text(block)
+    script.write_text(block.text)
     snapshots = tmp_path / "snapshots"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("REKINDLE_")}
     done = subprocess.run(
@@ -58,13 +50,17 @@ def test_a_shown_training_script_runs_unchanged_and_takes_a_snapshot(block: str,
 
 
 def test_the_readme_is_read_in_one_go() -> None:
-    assert len(README.splitlines()) <= 150
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_and_pictures_point_to_files_of_the_repository(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        assert target.startswith("https://") or (page.parent / target).exists(), target
+def test_links_and_pictures_point_to_files_of_the_repository() -> None:
+    links = [(page, target) for page in pages() for target in re.findall(r"\]\(([^)#]+)\)", page.read_text())]
+    missing = [
+        (str(page), target)
+        for page, target in links
+        if not target.startswith("https://") and not (page.parent / target).exists()
+    ]
+    assert missing == []
 
 
 def test_the_service_units_leave_jobs_alone() -> None:

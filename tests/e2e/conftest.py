@@ -1,15 +1,16 @@
-"""A real browser and a real server for the tests of the page."""
+"""A real browser and a real server."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
-from e2e.played_job import PlayedJob, played_jobs
+from e2e.played_job import Play, played_jobs
 from e2e.serve_process import ServeProcess
-from e2e.watcher import Watcher
+from plain_torchrun import EXACT, cold_torchrun
+from recipe_process import RecipeProcess
 from rekindle_service.client import Client
 from rekindle_service.config.settings import Settings
 
@@ -26,9 +27,12 @@ _BROWSER_ARGUMENTS = [
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
+    executable = shutil.which("chromium")
+    if executable is None:
+        pytest.skip("no Chromium on PATH")
     expect.set_options(timeout=30_000)  # milliseconds: other tests run at the same time
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_BROWSER_ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=executable, args=_BROWSER_ARGUMENTS)
         yield browser
         browser.close()
 
@@ -46,37 +50,23 @@ def client(server: ServeProcess, home: Path) -> Iterator[Client]:
 
 
 @pytest.fixture
-def play(server: ServeProcess, home: Path) -> Iterator[Callable[..., PlayedJob]]:
+def play(server: ServeProcess, home: Path) -> Iterator[Play]:
     """Makes jobs whose keeper and ranks the test plays itself; see ``PlayedJob``."""
     with played_jobs(home) as make:
         yield make
 
 
-@pytest.fixture
-def watcher() -> Watcher:
-    return Watcher()
+@pytest.fixture(scope="session")
+def recipes() -> Iterator[RecipeProcess]:
+    process = RecipeProcess()
+    yield process
+    process.close()
 
 
-@pytest.fixture
-def visitor(chromium: Browser, server: ServeProcess, watcher: Watcher) -> Iterator[BrowserContext]:
-    """A browser that has not signed in. Its pages are watched, and at its end nothing must have been noticed.
-
-    Needs ``server`` so as to be closed before it: an open page would notice the loss.
-    """
-    context = chromium.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
-    context.set_default_timeout(20_000)
-    context.on("page", watcher.watch)
-    context.on("request", watcher.request)
-    yield context
-    context.close()
-    assert watcher.complaints == []
-
-
-@pytest.fixture
-def page(visitor: BrowserContext, server: ServeProcess) -> Page:
-    """A signed-in page on the list of jobs."""
-    page = visitor.new_page()
-    page.goto(f"{server.url}/login#token={server.token}")
-    page.wait_for_url(f"{server.url}/")
-    page.wait_for_selector("main[aria-busy=false]")
-    return page
+@pytest.fixture(scope="session")
+def exact_training(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of ``exact.py`` on two ranks, which nothing has disturbed."""
+    directory = tmp_path_factory.mktemp("exact")
+    ended = cold_torchrun(2, [EXACT], directory)
+    assert ended.code == 0, ended.output
+    return directory

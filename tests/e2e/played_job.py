@@ -1,7 +1,7 @@
 """A running job of which the test plays the keeper and all ranks.
 
-Everything is real but the training: a row in the server's database, a held keeper lock, a journal, and rank folders in
-the formats of the contract. So a test decides what happens, to the byte, and when.
+Everything is real but the training: a row in the server's database, a held keeper lock, a journal, and rank directories
+in the formats of the contract. So a test decides what happens, to the byte, and when.
 """
 
 import json
@@ -51,16 +51,16 @@ class PlayedJob:
         self._resumed_from_step: int | None = None
         self.run_dir: RunDir = Home(home).run_dir(self.id)
         self._devices = [f"cpu:{rank}" for rank in range(ranks)]
-        spec = self._make_folder(name, args or [], env or {})
+        spec = self._make_run_dir(name, args or [], env or {})
         self._lock = ExclusiveLock(self.run_dir.keeper_lock)
         self._journal = Journal(self.run_dir.journal)
         self._journal.write(RecordType.KEEPER_STARTED, run=1, keeper=_identity())
         self._store = Store(Home(home).database)
         self._store.add_job(self._row(spec))
 
-    def _make_folder(self, name: str, args: list[str], env: dict[str, str]) -> JobSpec:
-        for folder in (self.run_dir.root, self.run_dir.code, self.run_dir.snapshots, self.run_dir.attempts):
-            folder.mkdir(parents=True)
+    def _make_run_dir(self, name: str, args: list[str], env: dict[str, str]) -> JobSpec:
+        for directory in (self.run_dir.root, self.run_dir.code, self.run_dir.snapshots, self.run_dir.attempts):
+            directory.mkdir(parents=True)
         spec = JobSpec(
             name=name,
             kind=TargetKind.SCRIPT,
@@ -217,7 +217,7 @@ class PlayedJob:
         return str(json.loads(self.run_dir.intent.read_text())["want"])
 
     def close(self) -> None:
-        """Let go of everything; a job that still runs is cancelled, so that nothing starts a keeper for it."""
+        """Release everything; a job that still runs is cancelled, so that nothing starts a keeper for it."""
         self.end(JobState.CANCELLED, _cancelled())
         self._store.close()
         self._lock.release()
@@ -226,13 +226,17 @@ class PlayedJob:
         return self.run_dir.attempt(self.attempt).rank(rank).root
 
 
+Play = Callable[..., PlayedJob]
+"""Makes a job that the test plays, of a name and whatever else ``PlayedJob`` takes."""
+
+
 @contextmanager
-def played_jobs(home: Path) -> Iterator[Callable[..., PlayedJob]]:
-    """What makes jobs in this home; they are let go of in the end."""
+def played_jobs(home: Path) -> Iterator[Play]:
+    """What makes jobs in this home; they are closed in the end."""
     jobs: list[PlayedJob] = []
 
-    def make(name: str = "digits", **asked: object) -> PlayedJob:
-        jobs.append(PlayedJob(home, name, **asked))
+    def make(name: str = "digits", **options: object) -> PlayedJob:
+        jobs.append(PlayedJob(home, name, **options))
         return jobs[-1]
 
     try:

@@ -21,23 +21,23 @@ _WAITS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.slee
 _LONG = 90.0  # seconds
 
 
-def undisturbed(folder: Path) -> Callable[[], str]:
+def undisturbed(directory: Path) -> Callable[[], str]:
     """Starts the training on one process, where nothing happens to it; the function waits for its weights."""
-    folder.mkdir()
-    environment = {**os.environ, "REKINDLE_SNAPSHOT_DIR": str(folder), "OMP_NUM_THREADS": "1"}
+    directory.mkdir()
+    environment = {**os.environ, "REKINDLE_SNAPSHOT_DIR": str(directory), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), str(STEPS), "0"]
-    training = subprocess.Popen(command, env=environment, cwd=folder, stdout=subprocess.PIPE, text=True)
+    training = subprocess.Popen(command, env=environment, cwd=directory, stdout=subprocess.PIPE, text=True)
     return lambda: _weights(training.communicate()[0])
 
 
 class ResizableJob:
     """A training in slow steps, until ``hurry`` is called."""
 
-    def __init__(self, client: Client, home: Path, folder: Path, **options: object) -> None:
-        folder.mkdir()
-        shutil.copyfile(SCRIPT, folder / "train.py")
-        self._client, self._hurry = client, folder / "hurry"
-        body = {"script": "train.py", "args": [str(STEPS), "0.4", str(self._hurry)], "code": {"path": str(folder)}}
+    def __init__(self, client: Client, home: Path, directory: Path, **options: object) -> None:
+        directory.mkdir()
+        shutil.copyfile(SCRIPT, directory / "train.py")
+        self._client, self._hurry = client, directory / "hurry"
+        body = {"script": "train.py", "args": [str(STEPS), "0.4", str(self._hurry)], "code": {"path": str(directory)}}
         self.id = client.submit({**body, "device": "cpu", **options})["id"]
         self._run_dir = RunDir(home / "runs" / self.id)
 
@@ -48,7 +48,7 @@ class ResizableJob:
         self._hurry.touch()
 
     def reach(self, world_size: int, attempt: int) -> None:
-        """The attempt, or a later one, trains on so many ranks."""
+        """Wait until the attempt, or a later one, trains on ``world_size`` ranks."""
         until(
             lambda: self.world_sizes()[attempt - 1 :][:1] == [world_size] and self.steps()[attempt - 1],
             f"attempt {attempt} trains on {world_size} ranks, and not {self.world_sizes()}",
@@ -56,7 +56,7 @@ class ResizableJob:
         )
 
     def world_sizes(self) -> list[int]:
-        """Of each attempt."""
+        """The world size of each attempt."""
         return [each.world_size for each in read_journal(self._run_dir.journal) if isinstance(each, AttemptStarted)]
 
     def outcomes(self) -> list[tuple[str, str]]:
@@ -65,7 +65,7 @@ class ResizableJob:
         return [(str(each.klass), each.message) for each in ended if each is not None]
 
     def steps(self) -> list[list[int]]:
-        """That each attempt has finished."""
+        """The steps that each attempt has finished."""
         logs = [self._log(number) for number in range(1, len(self.world_sizes()) + 1)]
         return [[int(step) for step in re.findall(r"^step (\d+)$", log, re.MULTILINE)] for log in logs]
 
@@ -95,11 +95,11 @@ EVERY_STEP = list(range(1, STEPS * EPOCHS + 1))
 class Holder:
     """A job of one process that does nothing but hold its slots until ``release`` is called."""
 
-    def __init__(self, client: Client, folder: Path, slots: int, priority: int = 0) -> None:
-        folder.mkdir()
-        (folder / "train.py").write_text(_WAITS)
-        self._client, self._gate = client, folder / "gate"
-        body = {"script": "train.py", "args": [str(self._gate)], "code": {"path": str(folder)}, "device": "cpu"}
+    def __init__(self, client: Client, directory: Path, slots: int, priority: int = 0) -> None:
+        directory.mkdir()
+        (directory / "train.py").write_text(_WAITS)
+        self._client, self._gate = client, directory / "gate"
+        body = {"script": "train.py", "args": [str(self._gate)], "code": {"path": str(directory)}, "device": "cpu"}
         size = {"ranks": 1, "devices_per_rank": slots, "launch": "process", "warm": False}
         self.id = client.submit({**body, **size, "priority": priority})["id"]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from e2e.waiting import until
+from migrated import provide_database
 
 
 class ServeProcess:
@@ -56,6 +57,7 @@ class ServeProcess:
         ]
         environment = {**os.environ, "REKINDLE_HOME": str(self.home), "REKINDLE_CPU_SLOTS": str(self._cpu_slots)}
         environment |= self._environment
+        provide_database(self.home / "rekindle.db")
         with (self.home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
@@ -76,7 +78,7 @@ class ServeProcess:
         return server if server["pid"] == self._process.pid else None
 
     def kill(self) -> None:
-        """As a crash would: nothing is said to anybody."""
+        """End the server as a crash would: it cannot announce its end."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()

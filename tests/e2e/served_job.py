@@ -102,9 +102,9 @@ class ServedJob:
 
     def reach_snapshot(self) -> int:
         """A snapshot is durable; its step."""
-        folders = self.run_dir.snapshots
+        directories = self.run_dir.snapshots
         return until(
-            lambda: max((int(path.name) for path in folders.glob("[0-9]*")), default=0),
+            lambda: max((int(path.name) for path in directories.glob("[0-9]*")), default=0),
             f"job {self.id} has a snapshot",
             _LONG,
         )

@@ -3,11 +3,9 @@
 import json
 from pathlib import Path
 
-from e2e.serve_process import ServeProcess
 from e2e.test_queue_order import held, max_overlap
 from e2e.waiting import until
 from rekindle_service.client import Client
-from rekindle_service.config.settings import Settings
 
 _SCRIPT = """
 import json, os, pathlib, sys
@@ -16,21 +14,16 @@ pathlib.Path(f"found-{os.environ['RANK']}.json").write_text(json.dumps(found))
 """
 
 
-def test_the_jobs_of_an_array_find_their_index_and_run_two_at_a_time(tmp_path: Path) -> None:
-    home, code = tmp_path / "home", tmp_path / "code"
-    home.mkdir(mode=0o700)
+def test_the_jobs_of_an_array_find_their_index_and_run_two_at_a_time(
+    client: Client, home: Path, tmp_path: Path
+) -> None:
+    code = tmp_path / "code"
     code.mkdir()
     (code / "train.py").write_text(_SCRIPT)
-    server = ServeProcess(home, cpu_slots=4)
-    server.start()
-    try:
-        with Client.from_home(Settings(home=home)) as client:
-            base = {"script": "train.py", "code": {"path": str(code)}, "device": "cpu", "args": ["--part={index}"]}
-            array = client.submit_experiment({"name": "sweep", "array": "3-7:2%2", "base": base})
-            jobs = [trial["job"] for trial in array["trials"]]
-            until(lambda: all(client.job(job)["state"] == "succeeded" for job in jobs), "all have succeeded", 240)
-    finally:
-        server.stop()
+    base = {"script": "train.py", "code": {"path": str(code)}, "device": "cpu", "args": ["--part={index}"]}
+    array = client.submit_experiment({"name": "sweep", "array": "3-7:2%2", "base": base})
+    jobs = [trial["job"] for trial in array["trials"]]
+    until(lambda: all(client.job(job)["state"] == "succeeded" for job in jobs), "all have succeeded", 240)
     found = [json.loads((home / "runs" / job / "code" / "found-0.json").read_text()) for job in jobs]
     assert found == [[str(index), [f"--part={index}"]] for index in (3, 5, 7)]
     assert max_overlap([held(home, job) for job in jobs]) <= 2

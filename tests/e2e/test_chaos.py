@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,9 @@ from e2e.waiting import until
 from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle_service.client import Client
-from rekindle_service.config.settings import Settings
 
 _LONG = 240  # seconds: several attempts, on a busy machine
 _SCRIPTS = Path(__file__).parent / "scripts"
-
-
-@pytest.fixture
-def client(server: ServeProcess, home: Path) -> Iterator[Client]:
-    with Client.from_home(Settings(home=home)) as client:
-        yield client
 
 
 def submit(client: Client, home: Path, *, steps: int, script: str = "paced.py") -> ServedJob:

@@ -22,10 +22,10 @@ from rest_api import RestApi
 
 @pytest.fixture
 def code(tmp_path: Path) -> Path:
-    folder = tmp_path / "code"
-    folder.mkdir()
-    (folder / "train.py").write_text("print('never started')\n")
-    return folder
+    directory = tmp_path / "code"
+    directory.mkdir()
+    (directory / "train.py").write_text("print('never started')\n")
+    return directory
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def _damage_while_it_runs(api: RestApi, home: Path, code: Path) -> None:
     body = {"script": "train.py", "code": {"path": str(code)}, "device": "cpu", "name": "refused"}
     for method, path in (("POST", "/jobs"), ("GET", "/jobs"), ("GET", "/experiments")):
         answer = api.request(method, path, body if method == "POST" else None)
-        assert answer.status == 503, f"{method} {path}: {answer.text}"
+        assert (answer.status, answer.headers["retry-after"]) == (503, "5"), f"{method} {path}: {answer.text}"
         assert "jobs keep running. Stop the server: rekindle restore" in answer.json()["detail"]
     connection = http.client.HTTPConnection(api.server.url.removeprefix("http://"), timeout=60)
     connection.request("GET", "/readyz")

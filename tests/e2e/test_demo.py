@@ -31,7 +31,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
             until(lambda: not process.alive(), "the server of the demo has ended")
 
 
-def test_the_demo_kills_a_rank_and_training_goes_on_from_a_snapshot_to_the_end(home: Path) -> None:
+def test_the_demo_kills_a_rank_and_training_continues_from_a_snapshot_to_the_end(home: Path) -> None:
     done = rekindle(home, "demo", "--home", str(home), timeout=_LONG)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"kill -9 +rank 1 \(pid \d+\)", done.stdout)

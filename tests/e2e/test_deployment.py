@@ -137,7 +137,7 @@ wait
 
 
 def can_run_systemd() -> bool:
-    """As root, where mount namespaces and the second version of control groups may be used."""
+    """Whether this is root, who may use mount namespaces and the second version of control groups."""
     if os.geteuid() != 0 or not Path("/lib/systemd/systemd").exists():
         return False
     probe = f"/sys/fs/cgroup/rekindle-probe-{os.getpid()}"
@@ -230,7 +230,7 @@ class UnitServer:
 
 @pytest.fixture
 def code(tmp_path: Path) -> Path:
-    """Of a job that waits for the test."""
+    """The code of a job that waits for the test."""
     directory = tmp_path / "code"
     directory.mkdir()
     (directory / "train.py").write_text(

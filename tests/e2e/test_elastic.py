@@ -7,40 +7,32 @@ import pytest
 import torch
 
 from plain_torchrun import SCRIPTS, history, lines, snapshot_steps, torchrun
-from recipe_process import RecipeProcess
 
 LENGTH, EPOCHS, STEPS = 203, 3, 21
 ELASTIC = str(SCRIPTS / "elastic.py")
 ROUNDED = ("--method", "replicas", "--norm", "group", "--dropout", "0")  # ranks differ in nothing but rounding
 
 
-@pytest.fixture(scope="module")
-def ranks():
-    process = RecipeProcess()
-    yield process
-    process.close()
-
-
 @pytest.fixture
-def train(ranks):
-    """Trains on some ranks in a folder, to the end or until one kills itself after some steps of its launch."""
+def train(recipes):
+    """Trains on some ranks in a directory, to the end or until one kills itself after some steps of its launch."""
 
-    def run(folder, count, *args, kill=None):
-        trained = ranks.run_module(folder, "elastic", count, *args, kill=kill)
+    def run(directory, count, *args, kill=None):
+        trained = recipes.run_module(directory, "elastic", count, *args, kill=kill)
         if kill is None:
             assert trained.codes == [0] * count, "\n".join(trained.outputs)
         else:
             assert trained.codes[kill[0]] == -9
-        return folder
+        return directory
 
     return run
 
 
-def result(folder):
+def result(directory):
     """Digest of weights, buffers and optimizer; and the logged loss of every step."""
-    found = json.loads((folder / "digest.json").read_text())
+    found = json.loads((directory / "digest.json").read_text())
     assert found["step"] == STEPS
-    losses = dict(lines(folder / "losses.jsonl"))
+    losses = dict(lines(directory / "losses.jsonl"))
     assert sorted(losses) == list(range(1, STEPS + 1))
     return found["weights"], losses
 
@@ -72,11 +64,11 @@ def test_without_virtual_shards_the_last_bits_depend_on_the_world_size(train, tm
     assert alone[1] == pytest.approx(divided[1], rel=1e-3)
 
 
-def test_another_number_of_shards_is_refused_and_so_are_more_ranks_than_shards(ranks, train, tmp_path):
+def test_another_number_of_shards_is_refused_and_so_are_more_ranks_than_shards(recipes, train, tmp_path):
     train(tmp_path, 1, "--shards", "2", kill=(0, 5))
-    other = ranks.run_module(tmp_path, "elastic", 1, "--shards", "4")
+    other = recipes.run_module(tmp_path, "elastic", 1, "--shards", "4")
     assert "the snapshot was trained with virtual_shards=2, and DeterministicElastic now has 4" in other.outputs[0]
-    more = ranks.run_module(tmp_path, "elastic", 3, "--shards", "2")
+    more = recipes.run_module(tmp_path, "elastic", 3, "--shards", "2")
     assert "2 virtual shards are too few for 3 ranks: start at most 2" in more.outputs[0]
     assert 0 not in other.codes + more.codes
 
@@ -90,19 +82,19 @@ def test_three_uneven_ranks_have_the_gradient_of_one_process(train, tmp_path):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
 
 
-def test_the_recipe_with_virtual_shards_trains_the_same_bits_on_any_number_of_ranks(ranks, tmp_path):
+def test_the_recipe_with_virtual_shards_trains_the_same_bits_on_any_number_of_ranks(recipes, tmp_path):
     args = ("--epochs", "1", "--batch-size", "240", "--accumulate", "2", "--deterministic-elastic", "2")
-    alone, divided = (ranks.run(tmp_path / str(count), "ddp", count, *args) for count in (1, 2))
+    alone, divided = (recipes.run(tmp_path / str(count), "ddp", count, *args) for count in (1, 2))
     assert (alone.codes, divided.codes) == ([0], [0, 0]), alone.outputs + divided.outputs
     assert alone.weights == divided.weights
 
 
-def take_samples(folder, count, number):
+def take_samples(directory, count, number):
     """The samples of the launch that has just ended; its lists are put away, so that the next one's are its own."""
-    kept = folder / f"launch-{number}"
+    kept = directory / f"launch-{number}"
     kept.mkdir()
     for rank in range(count):
-        (folder / f"samples-{count}-{rank}.jsonl").rename(kept / f"samples-{rank}.jsonl")
+        (directory / f"samples-{count}-{rank}.jsonl").rename(kept / f"samples-{rank}.jsonl")
     return history(kept, count)
 
 
@@ -127,5 +119,5 @@ def test_a_training_on_two_then_one_then_three_then_two_ranks_is_the_training_on
         used[epoch].update(ids)
     assert used == {epoch: Counter(range(LENGTH)) for epoch in range(EPOCHS)}
     assert result(changing)[1] == pytest.approx(result(constant)[1], rel=1e-3)
-    last = [json.loads((folder / "digest.json").read_text())["accuracy"][-1] for folder in (changing, constant)]
+    last = [json.loads((directory / "digest.json").read_text())["accuracy"][-1] for directory in (changing, constant)]
     assert last[0] == pytest.approx(last[1], abs=0.5 / LENGTH)

@@ -33,11 +33,11 @@ device = "cpu"
 def test_a_file_becomes_jobs_and_a_table_that_says_which_of_them_failed(
     home: Path, server: ServeProcess, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    (folder / "train.py").write_text(_SCRIPT)
-    (folder / "rates.toml").write_text(_EXPERIMENT)
-    done = rekindle(home, "experiment", "--file", str(folder / "rates.toml"), "--follow", timeout=120)
+    directory = tmp_path / "project"
+    directory.mkdir()
+    (directory / "train.py").write_text(_SCRIPT)
+    (directory / "rates.toml").write_text(_EXPERIMENT)
+    done = rekindle(home, "experiment", "--file", str(directory / "rates.toml"), "--follow", timeout=120)
     assert done.returncode == 1, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert lines[0] == ["A", "rate", "that", "is", "right,", "and", "one", "that", "is", "not"]

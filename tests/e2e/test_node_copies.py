@@ -1,6 +1,5 @@
 """Snapshots in the memory of several machines: what is left when some are lost, is damaged, or does not fit."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 
 from disks import tmpfs
 from machine_ranks import Machine, MachineRanks, stale_view
-from plain_torchrun import EXACT, history, lines, snapshot_steps, torchrun
+from plain_torchrun import EXACT, assert_same_result, lines, snapshot_steps
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.snapshots import SnapshotDir, write_void_attempt
 
@@ -133,15 +132,8 @@ def test_memory_that_one_machine_lacks_costs_all_their_copies_and_no_more(attemp
     assert not second.files("0*")
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("undisturbed")
-    assert torchrun(2, [EXACT], folder).code == 0
-    return folder
-
-
 @pytest.mark.parametrize(("fault", "lost"), [("1:11:SIGKILL", 1), ("0:>8:publish+", 0), ("1:>8:publish", 0)])
-def test_a_training_continues_from_memory_with_the_same_bits(ranks, run_dir, machines, undisturbed, fault, lost):
+def test_a_training_continues_from_memory_with_the_same_bits(ranks, run_dir, machines, exact_training, fault, lost):
     first, second, third = machines
     ended = ranks.attempt(run_dir, 1, [first, second], EXACT, COPIES="1", FAULT=fault)
     assert -9 in ended.codes, ended.outputs
@@ -151,11 +143,7 @@ def test_a_training_continues_from_memory_with_the_same_bits(ranks, run_dir, mac
     for rank in range(2):
         trained = [step for step, _ in lines(run_dir.root / f"losses-{rank}.jsonl")]
         assert trained.count(1) == trained.count(7) == 1
-        found, wanted = (
-            json.loads((folder / f"digest-{rank}.json").read_text()) for folder in (run_dir.root, undisturbed)
-        )
-        assert (found["weights"], found["rng"], found["step"]) == (wanted["weights"], wanted["rng"], wanted["step"])
-    assert history(run_dir.root, 2) == history(undisturbed, 2)
+    assert_same_result(run_dir.root, exact_training)
     assert snapshot_steps(run_dir.root) == [21]
     assert not [*machines[1 - lost].files("*"), *third.files("*")], ended.outputs
 

@@ -20,27 +20,21 @@ _SCRIPT = "print('done')\n"
 
 
 @pytest.mark.soak
-def test_twelve_jobs_on_two_slots_run_by_priority_then_first_come_with_the_server_killed(tmp_path: Path) -> None:
-    home, code = tmp_path / "home", tmp_path / "code"
-    home.mkdir(mode=0o700)
+def test_twelve_jobs_on_two_slots_run_by_priority_then_first_come_with_the_server_killed(
+    home: Path, tmp_path: Path
+) -> None:
+    code = tmp_path / "code"
     code.mkdir()
     (code / "train.py").write_text(_SCRIPT)
-    server = ServeProcess(home, cpu_slots=2)
-    server.start()
-    try:
-        with Client.from_home(Settings(home=home)) as client:
-            blocker = client.submit(body(code, ranks=2))["id"]  # holds both slots until all are queued
-            priorities = {client.submit(body(code, priority=n % 3))["id"]: n % 3 for n in range(_JOBS)}
-            until(
-                lambda: started(home, blocker) and sum(started(home, job) > 0 for job in priorities) >= 5, "5 ran", 120
-            )
-            server.kill()
-            server.start()
-            until(lambda: not list(client.jobs(state="queued")), "every job has started", 240)
-            until(lambda: not list(client.jobs(state="running")), "no job runs any more", 60)
-            until(lambda: all(client.job(job)["state"] == "succeeded" for job in priorities), "all have succeeded", 60)
-    finally:
-        server.stop()
+    with ServeProcess(home, cpu_slots=2) as server, Client.from_home(Settings(home=home)) as client:
+        blocker = client.submit(body(code, ranks=2))["id"]  # holds both slots until all are queued
+        priorities = {client.submit(body(code, priority=n % 3))["id"]: n % 3 for n in range(_JOBS)}
+        until(lambda: started(home, blocker) and sum(started(home, job) > 0 for job in priorities) >= 5, "5 ran", 120)
+        server.kill()
+        server.start()
+        until(lambda: not list(client.jobs(state="queued")), "every job has started", 240)
+        until(lambda: not list(client.jobs(state="running")), "no job runs any more", 60)
+        until(lambda: all(client.job(job)["state"] == "succeeded" for job in priorities), "all have succeeded", 60)
     expected = sorted(priorities, key=lambda job: -priorities[job])  # stable: first come within a priority
     starts = sorted(priorities, key=partial(given_slots, Store(Home(home).database)))
     assert [priorities[job] for job in starts] == [priorities[job] for job in expected]
@@ -48,13 +42,7 @@ def test_twelve_jobs_on_two_slots_run_by_priority_then_first_come_with_the_serve
 
 
 def body(code: Path, *, ranks: int = 1, priority: int = 0) -> dict[str, object]:
-    return {
-        "script": "train.py",
-        "code": {"path": str(code)},
-        "ranks": ranks,
-        "priority": priority,
-        "device": "cpu",
-    }
+    return {"script": "train.py", "code": {"path": str(code)}, "ranks": ranks, "priority": priority, "device": "cpu"}
 
 
 def started(home: Path, job: str) -> float:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from recipe_process import RecipeProcess
 from small_data import pack_fashion_mnist, write_cifar10, write_fashion_mnist
 
 SHORT = ("--epochs", "2", "--batch-size", "20")  # five steps an epoch, a snapshot at every second one
@@ -18,33 +17,26 @@ SETS = {"fashion-mnist": functools.partial(write_fashion_mnist, train=100, test=
 SETS["cifar10"] = functools.partial(write_cifar10, per_batch=20)
 
 
-@pytest.fixture(scope="module")
-def recipes():
-    process = RecipeProcess()
-    yield process
-    process.close()
-
-
 @pytest.fixture
 def survives(recipes, tmp_path):
     """Trains once undisturbed, and once with a kill."""
 
     def run(name, kind, *args):
         SETS[kind](tmp_path / "data")
-        folders = [tmp_path / "undisturbed", tmp_path / "killed"]
-        for folder in folders:
-            folder.mkdir()
-            (folder / "data").symlink_to(tmp_path / "data")
+        directories = [tmp_path / "undisturbed", tmp_path / "killed"]
+        for directory in directories:
+            directory.mkdir()
+            (directory / "data").symlink_to(tmp_path / "data")
 
-        def launch(folder, kill=None):
+        def launch(directory, kill=None):
             odd = ("small-cifar10",) if kind == "cifar10" else ("as-it-is",)
             options = ("--data", kind, *SHORT, *args)
-            return recipes.run_module(folder, "odd_recipe", RANKS[name], *odd, name, *options, kill=kill)
+            return recipes.run_module(directory, "odd_recipe", RANKS[name], *odd, name, *options, kill=kill)
 
-        undisturbed = launch(folders[0])
+        undisturbed = launch(directories[0])
         assert set(undisturbed.codes) == {0}, "\n".join(undisturbed.outputs)
-        assert 0 not in launch(folders[1], kill=(RANKS[name] - 1, KILLED_AT)).codes
-        resumed = launch(folders[1])
+        assert 0 not in launch(directories[1], kill=(RANKS[name] - 1, KILLED_AT)).codes
+        resumed = launch(directories[1])
         assert set(resumed.codes) == {0}, "\n".join(resumed.outputs)
         assert resumed.weights == undisturbed.weights
 
@@ -52,21 +44,21 @@ def survives(recipes, tmp_path):
 
 
 class Mirror(http.server.ThreadingHTTPServer):
-    """Serves a folder, and remembers what was asked for."""
+    """Serves a directory, and remembers the requests."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         self.asked: list[str] = []
 
         class Handler(http.server.SimpleHTTPRequestHandler):
             def log_request(handler, *_: object) -> None:  # noqa: N805  # self is the mirror's
                 self.asked.append(handler.path)
 
-        super().__init__(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder)))
+        super().__init__(("127.0.0.1", 0), functools.partial(Handler, directory=str(directory)))
 
 
 @pytest.fixture
 def mirror(tmp_path):
-    """Of a small Fashion-MNIST."""
+    """A mirror of a small Fashion-MNIST."""
     write_fashion_mnist(tmp_path / "origin", train=60, test=31)
     pack_fashion_mnist(tmp_path / "origin", tmp_path / "served")
     with Mirror(tmp_path / "served") as server:
@@ -108,7 +100,7 @@ def test_a_download_without_a_network_ends_all_ranks_with_the_same_words(recipes
 
 
 @pytest.mark.parametrize("kind", SETS)
-def test_damaged_data_end_all_ranks_with_the_name_of_the_folder(recipes, tmp_path, kind):
+def test_damaged_data_end_all_ranks_with_the_name_of_the_directory(recipes, tmp_path, kind):
     SETS[kind](tmp_path / "data")
     damaged = next(path for path in sorted((tmp_path / "data").rglob("*")) if path.is_file())
     damaged.write_bytes(damaged.read_bytes()[:-1])

@@ -5,18 +5,9 @@ from functools import cache
 
 import pytest
 
-from recipe_process import RecipeProcess
-
 LENET = ("--model", "lenet", "--epochs", "1", "--batch-size", "240")  # six steps
 QUICK = ("--model", "transformer", "--epochs", "1", "--batch-size", "720")  # two steps
 SCORES = re.compile(r"loss (\d\.\d+) \| acc (\d+\.\d)% \| all ranks: loss (\d\.\d+) \| acc (\d+\.\d)%")
-
-
-@pytest.fixture(scope="module")
-def recipes():
-    process = RecipeProcess()
-    yield process
-    process.close()
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +44,7 @@ def test_a_batch_of_each_rank_and_a_batch_of_all_ranks_are_the_same_training(tra
     assert of_each.weights == train("ddp", 2, *LENET).weights
 
 
-def test_every_rank_tells_its_own_score_and_that_of_all(train):
+def test_every_rank_prints_its_own_score_and_that_of_all(train):
     (first,), (second,) = (SCORES.findall(output) for output in train("ddp", 2, *LENET).outputs)
     assert first[2:] == second[2:]  # of all ranks
     assert first[:2] != second[:2]  # of its own samples
@@ -71,7 +62,7 @@ def test_the_learning_rate_falls_to_a_tenth_at_the_given_epochs(train):
     ]
 
 
-def test_portions_of_a_step_share_gradients_once(train_oddly):
+def test_micro_batches_of_a_step_share_gradients_once(train_oddly):
     def messages(*args):
         return said(ended_well(train_oddly("counted-messages", "ddp", 2, *LENET, *args)), r"(\d+) messages")
 
@@ -90,7 +81,7 @@ def test_the_model_answers_in_the_precision_asked_for_and_only_fp16_scales_the_l
 @pytest.mark.parametrize(("workers", "loaders"), [("0", {"loader-own"}), ("2", {"loader-0", "loader-1"})])
 def test_samples_are_loaded_by_as_many_processes_as_asked_for(train_oddly, workers, loaders):
     trained = ended_well(train_oddly("seen-loaders", "single", 1, *QUICK, "--workers", workers))
-    assert {path.name for path in trained.folder.glob("loader-*")} == loaders
+    assert {path.name for path in trained.directory.glob("loader-*")} == loaders
 
 
 def test_loading_processes_and_evaluation_do_not_change_what_is_learnt_and_the_seed_does(train):
@@ -99,7 +90,7 @@ def test_loading_processes_and_evaluation_do_not_change_what_is_learnt_and_the_s
     assert train("ddp", 2, *QUICK, "--seed", "1").weights != plain
 
 
-def test_a_layer_that_is_left_out_needs_its_option(train_oddly):
+def test_a_layer_that_is_not_used_needs_its_option(train_oddly):
     refused = train_oddly("idle-layer", "ddp", 2, *QUICK)
     assert 0 not in refused.codes
     assert "Expected to have finished reduction in the prior iteration" in refused.outputs[0]

@@ -11,10 +11,10 @@ _LONG = 120.0  # seconds
 
 
 def steps_of(job: ServedJob) -> list[int]:
-    return sorted(int(folder.name) for folder in job.run_dir.snapshots.glob("*") if folder.name.isdecimal())
+    return sorted(int(directory.name) for directory in job.run_dir.snapshots.glob("*") if directory.name.isdecimal())
 
 
-def test_a_cancelled_training_goes_on_from_the_chosen_snapshot_and_keeps_the_pinned_one(
+def test_a_cancelled_training_continues_from_the_chosen_snapshot_and_keeps_the_pinned_one(
     client: Client, home: Path
 ) -> None:
     body = {
@@ -34,12 +34,12 @@ def test_a_cancelled_training_goes_on_from_the_chosen_snapshot_and_keeps_the_pin
     path = f"/jobs/{job.id}"
     client.request("PUT", f"{path}/snapshots/{oldest}/pin")
     client.request("POST", f"{path}/resume", json={"snapshot": oldest})
-    resumed = until(lambda: job.records(RecordType.RESUMED), "the training goes on", _LONG)
+    resumed = until(lambda: job.records(RecordType.RESUMED), "the training continues", _LONG)
     assert [record.step for record in resumed] == [oldest]
     rewound = job.records(RecordType.ROLLED_BACK)
     assert [(record.step, record.quarantined) for record in rewound] == [(oldest, newer)]
     until(lambda: len([step for step in steps_of(job) if step > newer[-1]]) == 3, "three newer snapshots", _LONG)
-    until(lambda: not list(job.run_dir.snapshots.glob("quarantine-*")), "what was set aside is deleted", _LONG)
+    until(lambda: not list(job.run_dir.snapshots.glob("quarantine-*")), "what was quarantined is deleted", _LONG)
     assert oldest in steps_of(job)
     configuration = client.request("GET", f"{path}/configuration")
     assert configuration["environment"]["packages"]["torch"]

@@ -31,10 +31,10 @@ class PlayedJob:
 
     def attempt(self, number, **environment):
         for rank in range(2):
-            folder = self.run_dir.attempt(number).rank(rank)
-            folder.root.mkdir(parents=True)
+            directory = self.run_dir.attempt(number).rank(rank)
+            directory.root.mkdir(parents=True)
             status = RankStatus(rank, rank, 2, socket.gethostname(), 1, 1, "cpu", RankState.RUNNING, 1.0)
-            write_json(folder.status, status.to_json())
+            write_json(directory.status, status.to_json())
         generation = f"{number}-test"
         write_json(self.run_dir.fence, {"generation": generation})
         own = attempt_environment(
@@ -44,8 +44,8 @@ class PlayedJob:
         return launch(2, [EXACT], self.run_dir.root, **own, **environment)
 
     def statuses(self, number):
-        folder = self.run_dir.attempt(number)
-        return [json.loads(folder.rank(rank).status.read_bytes()) for rank in range(2)]
+        directory = self.run_dir.attempt(number)
+        return [json.loads(directory.rank(rank).status.read_bytes()) for rank in range(2)]
 
     def metric_lines(self, number):
         return [line for _, line in read_lines(self.run_dir.attempt(number).rank(0).metrics)]
@@ -82,7 +82,7 @@ def test_a_drain_by_the_servers_intent_saves_the_first_step_boundary(job):
     assert [(own["step"], own["snapshot_step"]) for own in job.statuses(1)] == [(1, 1), (1, 1)]
 
 
-def test_the_next_attempt_says_from_where_it_went_on(job):
+def test_the_next_attempt_reports_the_step_from_which_it_resumed(job):
     assert [own["resumed_from_step"] for own in job.statuses(1)] == [None, None]
     assert [own["resumed_from_step"] for own in job.statuses(2)] == [1, 1]
     assert job.first_messages == []

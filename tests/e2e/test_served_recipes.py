@@ -3,7 +3,7 @@
 One of them is tried in every run of the tests, all of them on both data sets with ``--soak N``: N kills each.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,13 +19,6 @@ from small_data import write_fashion_mnist
 RANKS = {"single": 1, "dp": 1, "ddp": 2, "fsdp": 2, "scratch": 2, "tensor": 2, "pipeline": 2, "rl": 2}
 OPTIONS = ("--epochs", "4", "--throttle", "0.1")
 Survives = Callable[..., None]
-
-
-@pytest.fixture
-def recipes() -> Iterator[RecipeProcess]:
-    process = RecipeProcess()
-    yield process
-    process.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Models divided among the ranks: each saves its own shards, and any number of ranks, divided anyhow, goes on."""
+"""Models divided among the ranks: each saves its own shards, and any number of ranks, divided anyhow, continues."""
 
 import json
 import shutil
@@ -6,33 +6,25 @@ import shutil
 import pytest
 import torch
 
-from recipe_process import RecipeProcess
 from rekindle.training.export import export
 
 
 @pytest.fixture(scope="module")
-def ranks():
-    process = RecipeProcess()
-    yield process
-    process.close()
-
-
-@pytest.fixture(scope="module")
-def on_two_ranks(ranks, tmp_path_factory):
-    """The folder of a training of three steps."""
-    folder = tmp_path_factory.mktemp("sharded")
-    ended = ranks.run_module(folder, "sharded", 2)
+def on_two_ranks(recipes, tmp_path_factory):
+    """The directory of a training of three steps."""
+    directory = tmp_path_factory.mktemp("sharded")
+    ended = recipes.run_module(directory, "sharded", 2)
     assert ended.codes == [0, 0], ended.outputs
-    return folder
+    return directory
 
 
 @pytest.fixture
-def train(ranks, on_two_ranks, tmp_path):
-    """Goes on with that training, or begins anew with the weights from a file."""
+def train(recipes, on_two_ranks, tmp_path):
+    """Continues that training, or starts a new one with the weights from a file."""
     shutil.copytree(on_two_ranks, tmp_path, dirs_exist_ok=True)
 
     def run(count, *args):
-        return ranks.run_module(tmp_path, "sharded", count, *args)
+        return recipes.run_module(tmp_path, "sharded", count, *args)
 
     return run
 
@@ -61,9 +53,9 @@ def assert_same_bits(one, other):
         assert same, place
 
 
-def elements_in_shards(folder):
-    """Of the model, as all ranks have saved it."""
-    shards = [torch.load(path, weights_only=True) for path in folder.glob("shards-*.pt")]
+def elements_in_shards(directory):
+    """Elements of the model that all ranks together have saved."""
+    shards = [torch.load(path, weights_only=True) for path in directory.glob("shards-*.pt")]
     return sum(tensor.numel() for own in shards for place, (_, tensor) in own.items() if place[0] == "model")
 
 
@@ -82,10 +74,10 @@ def test_any_number_of_ranks_sharded_anyhow_continues_with_the_same_bits(train, 
 
 
 def test_each_rank_writes_its_own_part_and_the_manifest_lists_it(on_two_ranks):
-    newest = on_two_ranks / "snapshots" / "000000000003"
-    files = json.loads((newest / "manifest.json").read_text())["files"]
+    latest = on_two_ranks / "snapshots" / "000000000003"
+    files = json.loads((latest / "manifest.json").read_text())["files"]
     assert sorted(files) == ["model.pt", "rank-0.pt", "rank-1.pt", "shards-0.pt", "shards-1.pt"]
-    sizes = [elements_in_shards_of(newest / f"shards-{rank}.pt") for rank in (0, 1)]
+    sizes = [elements_in_shards_of(latest / f"shards-{rank}.pt") for rank in (0, 1)]
     assert max(sizes) < 0.6 * sum(sizes)
 
 
@@ -93,12 +85,12 @@ def elements_in_shards_of(path):
     return sum(tensor.numel() for _, tensor in torch.load(path, weights_only=True).values())
 
 
-def test_a_parameter_without_a_gradient_so_far_is_restored_without_a_state_of_its_own(ranks, tmp_path):
-    def trained(folder, *epochs):
+def test_a_parameter_without_a_gradient_so_far_is_restored_without_a_state_of_its_own(recipes, tmp_path):
+    def trained(directory, *epochs):
         for count in epochs:
-            ended = ranks.run_module(tmp_path / folder, "sharded", 2, "--spare", "--epochs", str(count))
+            ended = recipes.run_module(tmp_path / directory, "sharded", 2, "--spare", "--epochs", str(count))
             assert ended.codes == [0, 0], ended.outputs
-        return torch.load(tmp_path / folder / "trained-6.pt", weights_only=True)
+        return torch.load(tmp_path / directory / "trained-6.pt", weights_only=True)
 
     calm, stopped = trained("calm", 2), trained("stopped", 1, 2)
     restored = torch.load(tmp_path / "stopped" / "restored-2-fsdp.pt", weights_only=True)
@@ -144,27 +136,27 @@ def test_shards_that_do_not_fit_are_refused_by_name(train, args, complaint):
 
 
 @pytest.fixture
-def told(ranks, tmp_path):
-    """What each rank tells in a script of things to agree on."""
+def printed(recipes, tmp_path):
+    """What each rank prints in a script of things to agree on."""
 
     def run(count, case):
-        ended = ranks.run_module(tmp_path, "agreeing", count, case)
+        ended = recipes.run_module(tmp_path, "agreeing", count, case)
         assert ended.codes == [0] * count, ended.outputs
         return [json.loads(output.splitlines()[-1]) for output in ended.outputs]
 
     return run
 
 
-def test_ranks_that_share_a_batch_draw_the_same_random_numbers(told):
-    """Also in a world of another size, where they are drawn anew."""
+def test_ranks_that_share_a_batch_draw_the_same_random_numbers(printed):
+    """A world of another size draws new ones, which are the same on its ranks too."""
     for step, count in enumerate((2, 2, 3)):
-        one, *others = told(count, "draws")
+        one, *others = printed(count, "draws")
         assert one["step"] == step
         assert others == [one] * (count - 1)
 
 
-def test_what_goes_wrong_on_one_rank_is_known_to_all(told):
-    one, other = told(2, "snapshots")
+def test_what_goes_wrong_on_one_rank_is_known_to_all(printed):
+    one, other = printed(2, "snapshots")
     assert one == other
     assert one["together"] == [True, False]  # half of the memory is enough for each, and not for both
     assert one["restored"] == [10, [20]]

@@ -15,7 +15,7 @@ from rekindle_service.client import Client
 
 _STEPS_PER_EPOCH = 12
 _INTERVAL = 10  # steps between two snapshots
-_WRITING = 5  # steps that may pass while one is written beside the training: a kill meanwhile costs it, too
+_WRITING = 5  # steps that may pass while one is written meanwhile: a kill meanwhile costs it, too
 _FOR_EVER = 3600.0  # seconds
 _FAULTS = ["rank", "rank", "stop", "agent", "keeper", "server"]
 
@@ -41,17 +41,17 @@ def test_random_faults_change_nothing_but_the_time_it_takes(
     chance = random.Random(ranks)
     job = ServedJob(client, home, {**body, "args": [*body["args"], "--throttle", "0.03"]})
     for _ in range(faults):
-        begun = until(job.step, "the newest attempt has told its step", 120)
+        begun = until(job.step, "the latest attempt has reported its step", 120)
         job.reach(attempt=job.attempt(), beyond=begun + chance.randint(_INTERVAL, 2 * _INTERVAL))
         strike(job, server, chance.choice(_FAULTS), chance.randrange(ranks))
     assert job.finish(_FOR_EVER) == "succeeded"
     assert job.weights() == calm.weights()
     assert [record.state for record in job.records(RecordType.JOB_ENDED)] == ["succeeded"]
-    told = [attempt["outcome"]["class"] for attempt in client.attempts(job.id)]
-    assert told[-1] == "success"
-    assert set(told[:-1]) <= {"signal", "hang", "keeper_lost"}, told
+    classes = [attempt["outcome"]["class"] for attempt in client.attempts(job.id)]
+    assert classes[-1] == "success"
+    assert set(classes[:-1]) <= {"signal", "hang", "keeper_lost"}, classes
     repeated = list(repeated_steps(job))
-    print(f"{ranks} ranks: {faults} faults, {len(told)} attempts, at most {max(repeated)} steps repeated")
+    print(f"{ranks} ranks: {faults} faults, {len(classes)} attempts, at most {max(repeated)} steps repeated")
     assert max(repeated) <= _INTERVAL + _WRITING, repeated
 
 

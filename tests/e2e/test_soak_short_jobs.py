@@ -1,6 +1,6 @@
 """Months of use in minutes: short jobs, kills and restarts, and nothing grows.
 
-``pytest tests/e2e/test_soak_short_jobs.py --soak 500``: so many jobs.
+``pytest tests/e2e/test_soak_short_jobs.py --soak 500`` runs 500 jobs.
 """
 
 import os

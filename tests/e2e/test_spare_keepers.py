@@ -19,9 +19,8 @@ while not pathlib.Path("finish").exists():
 """
 
 
-def test_a_job_starts_from_a_spare_keeper_and_outlives_it_and_its_server(tmp_path: Path) -> None:
-    home, code = tmp_path / "home", tmp_path / "code"
-    home.mkdir(mode=0o700)
+def test_a_job_starts_from_a_spare_keeper_and_outlives_it_and_its_server(home: Path, tmp_path: Path) -> None:
+    code = tmp_path / "code"
     code.mkdir()
     (code / "train.py").write_text(_SCRIPT)
     body = {"script": "train.py", "code": {"path": str(code)}, "ranks": 2, "device": "cpu"}
@@ -44,5 +43,5 @@ def test_a_job_starts_from_a_spare_keeper_and_outlives_it_and_its_server(tmp_pat
 
 
 def spares(server: ServeProcess) -> list[psutil.Process]:
-    """Of the server, those that are ready."""
+    """The spare keepers of the server that are ready."""
     return [child for child in psutil.Process(server.pid).children() if child.name() == PROCESS_NAME]

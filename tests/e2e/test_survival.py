@@ -27,9 +27,9 @@ Submit = Callable[[], ServedJob]
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("survival") / "home"
-    folder.mkdir(mode=0o700)
-    return folder
+    directory = tmp_path_factory.mktemp("survival") / "home"
+    directory.mkdir(mode=0o700)
+    return directory
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,7 @@ def assert_logs_are_served(client: Client, job: ServedJob) -> None:
             assert log.data == job.run_dir.attempt(attempt["number"]).rank(rank).log("stdout").read_bytes()
 
 
+@pytest.mark.short
 def test_a_killed_rank_agent_and_keeper_cost_less_than_a_snapshot_interval(submit: Submit) -> None:
     job = submit()
     for attempt, kill in enumerate([lambda: job.kill_rank(1), job.kill_agent, job.kill_keeper], start=1):
@@ -135,16 +136,16 @@ def test_a_server_killed_again_and_again_never_disturbs_the_ranks(submit: Submit
 
 
 @pytest.mark.soak
-def test_the_event_stream_goes_on_where_a_killed_server_left_it(submit: Submit, server: ServeProcess) -> None:
+def test_the_event_stream_continues_where_a_killed_server_left_it(submit: Submit, server: ServeProcess) -> None:
     job = submit()
     job.reach(beyond=1)
-    before = newest_version(server, 0)
+    before = greeted_version(server, 0)
     server.kill()
     server.start()
-    assert newest_version(server, before) >= before
+    assert greeted_version(server, before) >= before
 
 
-def newest_version(server: ServeProcess, since: int) -> int:
+def greeted_version(server: ServeProcess, since: int) -> int:
     """The version that the stream greets with."""
     request = urllib.request.Request(  # noqa: S310  # our own server
         f"{server.url}/api/v1/events?last_event_id={since}", headers={"Authorization": f"Bearer {server.token}"}
@@ -157,7 +158,7 @@ def newest_version(server: ServeProcess, since: int) -> int:
 
 
 @pytest.mark.soak
-def test_no_core_file_and_no_torchrun_folder_is_left_in_the_users_code(submit: Submit) -> None:
+def test_no_core_file_and_no_directory_of_torchrun_is_left_in_the_users_code(submit: Submit) -> None:
     job = submit()
     job.reach(beyond=job.reach_snapshot())
     os.kill(job.pids()[1], 11)

@@ -18,7 +18,7 @@ for step in range(100):
 """
 
 
-def test_the_first_exception_is_told_at_once_and_no_rank_that_it_took_along(
+def test_the_first_exception_is_reported_at_once_and_no_rank_that_it_took_along(
     client: Client, home: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "code").mkdir()
@@ -28,10 +28,10 @@ def test_the_first_exception_is_told_at_once_and_no_rank_that_it_took_along(
     error = job.run_dir.attempt(1).rank(1).error
     until(lambda: read_json(error), "rank 1 has left its exception", 60)
     left_at = time.monotonic()
-    outcome = until(lambda: client.attempts(job.id)[0]["outcome"], "the API tells how attempt 1 ended")
+    outcome = until(lambda: client.attempts(job.id)[0]["outcome"], "the API reports how attempt 1 ended")
     print(f"in the API {time.monotonic() - left_at:.2f} s after the rank has left its exception")
-    told = {key: outcome[key] for key in ("class", "rank", "exception", "message", "file", "line")}
-    assert told == {
+    reported = {key: outcome[key] for key in ("class", "rank", "exception", "message", "file", "line")}
+    assert reported == {
         "class": "user_error",
         "rank": 1,
         "exception": "KeyError",

@@ -1,8 +1,11 @@
 """Notices what a page must never do."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from playwright.sync_api import ConsoleMessage, Dialog, Error, Page, Request
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Error, Page, Request
 
 
 class Watcher:
@@ -37,3 +40,23 @@ class Watcher:
     def _dialog(self, dialog: Dialog) -> None:
         self.complaints.append(f"a dialog: {dialog.message}")
         dialog.dismiss()
+
+
+@contextmanager
+def watched_browser(chromium: Browser, url: str, watcher: Watcher) -> Iterator[BrowserContext]:
+    """A browser whose addresses are relative to ``url`` and whose pages are watched; in the end none has misbehaved."""
+    context = chromium.new_context(base_url=url, viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    context.set_default_timeout(20_000)
+    context.on("page", watcher.watch)
+    context.on("request", watcher.request)
+    yield context
+    context.close()
+    assert watcher.complaints == []
+
+
+def found_by_axe(page: Page) -> list[str]:
+    """What axe-core finds to be inaccessible."""
+    violations = Axe().run(page).response["violations"]
+    return [
+        f"{each['id']}: {node['html'][:200]} {node['failureSummary']}" for each in violations for node in each["nodes"]
+    ]

@@ -17,9 +17,9 @@ Submit = Callable[..., ServedJob]
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("ecosystem") / "home"
-    folder.mkdir(mode=0o700)
-    return folder
+    directory = tmp_path_factory.mktemp("ecosystem") / "home"
+    directory.mkdir(mode=0o700)
+    return directory
 
 
 @pytest.fixture(scope="module")

@@ -17,14 +17,14 @@ EPOCH = 25  # steps
 
 
 def steps(job: ServedJob, rank: int = 0) -> list[int]:
-    """As the script notes them, those done again among them."""
+    """Steps that the script has recorded, replayed ones included."""
     path = job.run_dir.code / f"trace-{rank}.jsonl"
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [int(json.loads(line)[0]) for line in lines if line.endswith("]\n")]
 
 
-def newest(job: ServedJob, saved: str) -> int:
-    """When the newest of these files was written, in ns since the epoch; some vanish as newer ones come."""
+def last_saved(job: ServedJob, saved: str) -> int:
+    """When the latest of these files was written, in ns since the epoch; some vanish as later ones come."""
     times = [0]
     for path in job.run_dir.code.glob(saved):
         with suppress(FileNotFoundError):
@@ -33,10 +33,10 @@ def newest(job: ServedJob, saved: str) -> int:
 
 
 def kill_when_saved(job: ServedJob, attempt: int, saved: str) -> None:
-    """Kill rank 1 of ``attempt`` when the script has saved in it, and has gone on since."""
+    """Kill rank 1 of ``attempt`` when the script has saved in it, and has continued since."""
     job.reach(attempt=attempt, beyond=-1)
-    begun = newest(job, saved)
-    until(lambda: newest(job, saved) > begun, f"attempt {attempt} has saved {saved}", 120)
+    begun = last_saved(job, saved)
+    until(lambda: last_saved(job, saved) > begun, f"attempt {attempt} has saved {saved}", 120)
     done = len(steps(job))
     until(lambda: len(steps(job)) > done + 2, "the training goes on", 60)
     job.kill_rank(1)
@@ -62,7 +62,7 @@ def test_a_plain_script_outlives_more_kills_than_failures_are_forgiven(submit: S
         ("with_accelerate.py", "accelerate", "out/checkpoints/*/custom_checkpoint_0.pkl", None),
     ],
 )
-def test_an_unchanged_script_goes_on_from_what_its_framework_saved(
+def test_an_unchanged_script_continues_from_what_its_framework_saved(
     submit: Submit, client: Client, script: str, package: str, saved: str, metric: str | None
 ) -> None:
     job = submit(script, "--epochs", "4", package=package)
@@ -70,19 +70,19 @@ def test_an_unchanged_script_goes_on_from_what_its_framework_saved(
     assert job.finish() == "succeeded"
     done = steps(job)
     assert sorted(set(done)) == list(range(1, 4 * EPOCH + 1))
-    assert len(done) < 4 * EPOCH + 40, "it has begun anew"
+    assert len(done) < 4 * EPOCH + 40, "it has begun again from the start"
     if metric is not None:
         curves = {series["attempt"]: series["points"] for series in client.metrics(job.id, metric)}
         assert curves.keys() == {1, 2}
-        assert curves[2][0][0] > 5, "the second attempt tells its own steps"
+        assert curves[2][0][0] > 5, "the second attempt reports its own steps"
 
 
 def test_a_run_of_wandb_is_one_run_over_all_attempts(submit: Submit) -> None:
     job = submit("with_wandb.py", package="wandb", ranks=1, env={"WANDB_MODE": "offline", "WANDB_SILENT": "true"})
     kill_one_rank(job, "snapshot.pt")
-    folders = sorted((job.run_dir.code / "wandb").glob("offline-run-*"))
-    assert len(folders) == 2
-    assert {folder.name.rpartition("-")[2] for folder in folders} == {job.id}
+    directories = sorted((job.run_dir.code / "wandb").glob("offline-run-*"))
+    assert len(directories) == 2
+    assert {directory.name.rpartition("-")[2] for directory in directories} == {job.id}
 
 
 def test_a_run_of_mlflow_whose_id_was_saved_is_continued(submit: Submit) -> None:
@@ -96,12 +96,12 @@ def mlflow_runs(database: Path) -> int:
         return int(connection.execute("SELECT count(*) FROM runs").fetchone()[0])
 
 
-def test_a_fixed_folder_of_hydra_is_the_same_for_all_attempts(submit: Submit) -> None:
+def test_a_fixed_directory_of_hydra_is_the_same_for_all_attempts(submit: Submit) -> None:
     job = submit("with_hydra.py", "hydra.run.dir=outputs/run", package="hydra", ranks=1)
     kill_one_rank(job, "outputs/run/snapshot.pt")
     assert [path.name for path in (job.run_dir.code / "outputs").iterdir()] == ["run"]
-    told = job.run_dir.attempt(2).rank(0).log("stdout").read_text()
-    assert 0 < int(told.split()[-1]) < 60, "the second attempt has not found what the first one saved"
+    printed = job.run_dir.attempt(2).rank(0).log("stdout").read_text()
+    assert 0 < int(printed.split()[-1]) < 60, "the second attempt has not found what the first one saved"
 
 
 def kill_one_rank(job: ServedJob, saved: str) -> None:

@@ -32,15 +32,15 @@ writer.close()
 
 
 @pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard, of the extra rekindle[ecosystem]")
-def test_what_a_summary_writer_writes_is_told(tmp_path: Path) -> None:
+def test_what_a_summary_writer_writes_is_in_the_metrics(tmp_path: Path) -> None:
     run_dir = RunDir(tmp_path)
     run_dir.attempt(1).root.mkdir(parents=True)
     log = TensorBoardImport(run_dir.attempt(1).scalars, (run_dir.code,))
     subprocess.run([sys.executable, "-c", WRITER, str(run_dir.code / "runs")], check=True, capture_output=True)
     log.finish([])
-    told = read_attempt_series(run_dir, 1, names=None, max_points=2000)
-    assert [point.value for point in told["loss"]] == [pytest.approx(1 / (step + 1), rel=1e-6) for step in range(200)]
-    values = {name: [point.value for point in points] for name, points in told.items() if name != "loss"}
+    series = read_attempt_series(run_dir, 1, names=None, max_points=2000)
+    assert [point.value for point in series["loss"]] == [pytest.approx(1 / (step + 1), rel=1e-6) for step in range(200)]
+    values = {name: [point.value for point in points] for name, points in series.items() if name != "loss"}
     both = {"both_a/both": [1.0], "both_b/both": [2.0]}
     assert values == {"tensor": [0.25], "double": [0.1], "nan": [None], "too/large": [None], "last": [1.0], **both}
-    assert math.isclose(told["loss"][0].at, told["last"][0].at, abs_tol=600)
+    assert math.isclose(series["loss"][0].at, series["last"][0].at, abs_tol=600)

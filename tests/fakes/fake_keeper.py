@@ -2,7 +2,7 @@
 
 ``python fake_keeper.py RUN_DIR``. Parts: succeed, fail, fail-once, wait (until the intent says otherwise), silent
 (ends without a word), mute (ends after its first record), once-lost (killed in its first life, succeeds in its second).
-Slots are proven exclusive: each device is a lock file beside the runs; finding one held leaves a ``violation`` file.
+Slots are proven exclusive: each device is a lock file next to the runs; finding one held leaves a ``violation`` file.
 """
 
 import os
@@ -52,11 +52,11 @@ class Play:
         self.journal.write(RecordType.RANKS_RUNNING, attempt=number, ranks=[])
         return number
 
-    def report(self, number: int, **told: object) -> None:
+    def report(self, number: int, **reported: object) -> None:
         rank_dir = self.run_dir.attempt(number).rank(0)
         rank_dir.root.mkdir(parents=True, exist_ok=True)
         status = RankStatus(0, 0, 1, "host", os.getpid(), 0, "cpu:0", RankState.RUNNING, 0.0, phase="train", steps=100)
-        write_json(rank_dir.status, {**status.to_json(), "steps_per_second": 2.0, **told})
+        write_json(rank_dir.status, {**status.to_json(), "steps_per_second": 2.0, **reported})
 
     def end_attempt(self, number: int, outcome: dict) -> None:
         self.journal.write(
@@ -108,12 +108,12 @@ class Play:
 
 
 def own_slots(play: Play) -> list[ExclusiveLock]:
-    folder = play.run_dir.root.parent.parent / "slots"
-    folder.mkdir(exist_ok=True)
+    directory = play.run_dir.root.parent.parent / "slots"
+    directory.mkdir(exist_ok=True)
     try:
-        return [ExclusiveLock(folder / device) for device in play.intent.devices]
+        return [ExclusiveLock(directory / device) for device in play.intent.devices]
     except LockHeldError as error:
-        (folder / "violation").write_text(str(error))
+        (directory / "violation").write_text(str(error))
         raise
 
 

@@ -37,9 +37,9 @@ int nvmlDeviceGetPowerUsage(void *handle, unsigned *milliwatts) {{ *milliwatts =
 _NOT_SUPPORTED = 3  # NVML_ERROR_NOT_SUPPORTED
 
 
-def build(folder: Path, used: Path, *, tells_utilization: bool = True) -> Path:
-    """The library in ``folder``; ``used`` is the file that holds the bytes in use."""
-    source, library = folder / "driver.c", folder / NAME
+def build(directory: Path, used: Path, *, tells_utilization: bool = True) -> Path:
+    """The library in ``directory``; ``used`` is the file that holds the bytes in use."""
+    source, library = directory / "driver.c", directory / NAME
     source.write_text(_SOURCE)
     defines = [f'-DUSED="{used}"', f"-DUTILIZATION_ANSWER={0 if tells_utilization else _NOT_SUPPORTED}"]
     subprocess.run(["gcc", "-shared", "-fPIC", *defines, "-o", library, source], check=True)

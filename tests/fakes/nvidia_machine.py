@@ -1,6 +1,6 @@
 """A stand-in for the driver of a machine with four GPUs, of which NVLink joins 0 with 1 and 2 with 3. Needs gcc.
 
-Only what the server asks is there: torch finds no GPU by it. What happens to a GPU, files say in the folder of the
+Only what the server asks is there: torch finds no GPU by it. What happens to a GPU, files say in the directory of the
 library: ``NvidiaMachine`` writes them.
 """
 
@@ -106,25 +106,25 @@ int nvmlDeviceGetPowerUsage(void *handle, unsigned *milliwatts) { return 3; }
 """
 
 
-def build(folder: Path) -> Path:
-    """The folder of the library, for LD_LIBRARY_PATH."""
-    source = folder / "machine.c"
+def build(directory: Path) -> Path:
+    """The directory of the library, for LD_LIBRARY_PATH."""
+    source = directory / "machine.c"
     source.write_text(_SOURCE)
-    subprocess.run(["gcc", "-shared", "-fPIC", f'-DFOLDER="{folder}"', "-o", folder / NAME, source], check=True)
-    return folder
+    subprocess.run(["gcc", "-shared", "-fPIC", f'-DFOLDER="{directory}"', "-o", directory / NAME, source], check=True)
+    return directory
 
 
 @dataclass(frozen=True)
 class NvidiaMachine:
-    """What happens to the GPUs of the library in ``folder``, by their indices, from the next question on."""
+    """What happens to the GPUs of the library in ``directory``, by their indices, from the next question on."""
 
-    folder: Path
+    directory: Path
 
     def say(self, what: str, gpu: int, value: str = "1") -> None:
         """``used`` bytes, ``processes`` (pids and bytes), ``errors``, ``remap``, ``lost``, ``hangs`` or ``xid``."""
-        new = self.folder / f".{what}-{gpu}"
+        new = self.directory / f".{what}-{gpu}"
         new.write_text(value)
-        new.replace(self.folder / f"{what}-{gpu}")
+        new.replace(self.directory / f"{what}-{gpu}")
 
     def unsay(self, what: str, gpu: int) -> None:
-        (self.folder / f"{what}-{gpu}").unlink(missing_ok=True)
+        (self.directory / f"{what}-{gpu}").unlink(missing_ok=True)

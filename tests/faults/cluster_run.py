@@ -22,7 +22,7 @@ _LEADER = Path(__file__).parent / "local_leader.py"
 
 
 class ClusterRun(FaultyRun):
-    """As ``FaultyRun``, but its keeper is the leading one of a launch on ``nodes`` nodes."""
+    """A ``FaultyRun`` whose keeper leads a launch on ``nodes`` nodes."""
 
     def __init__(
         self, root: Path, script: str, *args: str, nodes: int = 2, min_nodes: int | None = None,
@@ -84,13 +84,13 @@ class ClusterRun(FaultyRun):
     def await_nodes(self) -> None:
         until(lambda: all(self.of_host(host, "rekindle-node") for host in self.hosts), "all nodes have a keeper")
 
-    def story(self) -> str:
+    def all_logs(self) -> str:
         logs = self.run_dir.launches.glob("*/*.log")
         more = "\n".join(f"--- {path}\n{path.read_text()[-3000:]}" for path in logs)
         agents = "\n".join(
             f"--- {path}\n{path.read_text()[-2000:]}" for path in self.run_dir.attempts.glob("*/agent-*.log")
         )
-        return "\n".join([super().story(), more, agents])
+        return "\n".join([super().all_logs(), more, agents])
 
 
 def _paths() -> list[str]:

@@ -41,8 +41,8 @@ class FaultyRun:
     ) -> None:
         """``script`` is copied from ``scripts`` as the job's ``train.py``; further files go to ``run_dir.code``."""
         self.run_dir = RunDir(root)
-        for folder in (root, self.run_dir.code, self.run_dir.attempts):
-            folder.mkdir(parents=True)
+        for directory in (root, self.run_dir.code, self.run_dir.attempts):
+            directory.mkdir(parents=True)
         shutil.copyfile(SCRIPTS / script, self.run_dir.code / "train.py")
         wanted = {"kind": TargetKind.SCRIPT, "target": "train.py", "warm": True, **spec}
         job = JobSpec(
@@ -77,7 +77,7 @@ class FaultyRun:
         return keeper
 
     def want(self, want: JobIntent, run: int = 1, *, message: bool = True) -> None:
-        """As the server asks for it; without the ``message``, as one does that dies before it has sent it."""
+        """Request a state as the server does; without the ``message``, as a server that dies before it has sent it."""
         devices = [f"cpu:{index}" for index in range(self._devices)]
         intent = RunIntent(want, run, devices, self._max_failures, healthy_seconds=self._healthy_seconds)
         intent = replace(intent, log_bytes=self._log_bytes)
@@ -156,17 +156,17 @@ class FaultyRun:
             return any(line.startswith("step ") and int(line[5:]) >= step for line in lines if line[5:].isdecimal())
 
         until(lambda: reached() or self._ended_early(), f"rank {rank} has done step {step} of attempt {attempt}", _LONG)
-        assert reached(), self.story()
+        assert reached(), self.all_logs()
 
     def reach_record(self, kind: RecordType, count: int = 1) -> None:
         until(lambda: len(self.records(kind)) >= count or self._ended_early(), f"{count} of {kind}", _LONG)
-        assert len(self.records(kind)) >= count, self.story()
+        assert len(self.records(kind)) >= count, self.all_logs()
 
     def finish(self) -> str:
         """The state that the one end of the job names, when its keeper has left and nothing is left running."""
-        assert self.leave() == 0, self.story()
+        assert self.leave() == 0, self.all_logs()
         ends = self.records(RecordType.JOB_ENDED)
-        assert len(ends) == 1, self.story()
+        assert len(ends) == 1, self.all_logs()
         return str(ends[0].state)
 
     def leave(self) -> int:
@@ -174,7 +174,7 @@ class FaultyRun:
         try:
             code = self.keeper.wait(_LONG)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"the keeper goes on and on\n{self.story()}") from None
+            raise AssertionError(f"the keeper does not end\n{self.all_logs()}") from None
         until(lambda: not self.processes(), "no process of the run is left", 5)
         return code
 
@@ -187,9 +187,9 @@ class FaultyRun:
         left = self.processes()
         for pid in left:
             os.kill(pid, signal.SIGKILL)
-        assert not left, f"left running: {left}\n{self.story()}"
+        assert not left, f"left running: {left}\n{self.all_logs()}"
 
-    def story(self) -> str:
+    def all_logs(self) -> str:
         """What happened, for a test that fails."""
         paths = [self.run_dir.journal, self.run_dir.keeper_log, *self.run_dir.attempts.glob("*/agent.log")]
         paths += self.run_dir.attempts.glob("*/ranks/*/stderr.log")

@@ -18,11 +18,11 @@ _EPOCH_END = "run"  # function in which a rank waits that has left its epoch ear
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One mismatch and what was said about it."""
+    """One mismatch and what the outcome reports of it."""
 
     kind: str
     outcome: dict[str, Any]
-    seconds: float | None  # from the fault to the end of the attempt; None where it cannot be told
+    seconds: float | None  # from the fault to the end of the attempt; None where it is not known
 
     @property
     def is_right(self) -> bool:
@@ -37,7 +37,7 @@ class Verdict:
 
     @property
     def function(self) -> str | None:
-        """In which the blamed line is."""
+        """The function that holds the named line."""
         if self.outcome["line"] is None or not self.outcome["file"]:
             return None
         script = "breaking.py" if self.kind == "run_break" else SCRIPT
@@ -57,20 +57,20 @@ def plain_limit(*, reports: bool, warm: bool) -> float | None:
     return 5.0 if warm else 30.0
 
 
-def begin(folder: Path, kind: str, *, reports: bool, warm: bool, **spec: Any) -> FaultyRun:
+def begin(directory: Path, kind: str, *, reports: bool, warm: bool, **spec: Any) -> FaultyRun:
     """A run with one attempt, in which ``kind`` happens."""
     name = f"{kind}-{reports}-{warm}"
     if kind == "run_break":
-        run = FaultyRun(folder / name, "breaking.py", warm=warm, max_failures=1, **spec)
+        run = FaultyRun(directory / name, "breaking.py", warm=warm, max_failures=1, **spec)
     else:
         mode = "reports" if reports else "plain"
-        run = FaultyRun(folder / name, SCRIPT, mode, kind, warm=warm, max_failures=1, **spec)
+        run = FaultyRun(directory / name, SCRIPT, mode, kind, warm=warm, max_failures=1, **spec)
     run.start()
     return run
 
 
 def verdicts(run: FaultyRun, kinds: tuple[str, ...]) -> list[Verdict]:
-    """Of the first attempts of ``run``, one for each of ``kinds``."""
+    """Verdicts on the first attempts of ``run``, one for each of ``kinds``."""
     ends = run.records(RecordType.ATTEMPT_ENDED)
     found = []
     for number, (kind, end) in enumerate(zip(kinds, ends, strict=False), start=1):

@@ -42,13 +42,13 @@ def test_a_training_killed_at_random_steps_ends_bit_identical(
     kills = planned(combination, request.config.getoption("--soak") or KILLS)
     arguments = [str(part) for part in parts]
     calm = begin("combination.py", *arguments, ranks=ranks)
-    assert calm.finish() == "succeeded", calm.story()
+    assert calm.finish() == "succeeded", calm.all_logs()
     killed = begin("combination.py", *arguments, *kills, ranks=ranks, max_failures=len(kills) + 1)
-    assert killed.finish() == "succeeded", killed.story()
+    assert killed.finish() == "succeeded", killed.all_logs()
     assert [outcome["signal"] for outcome in killed.outcomes()] == ["SIGKILL"] * len(kills) + [None]
     resumed = [record.step for record in killed.records(RecordType.RESUMED)]
-    print(f"{'-'.join(map(str, combination))}: killed at {' '.join(kills)}, went on from {resumed}")
-    assert any(step % PER_EPOCH for step in resumed), "no attempt went on from the middle of an epoch"
+    print(f"{'-'.join(map(str, combination))}: killed at {' '.join(kills)}, continued from {resumed}")
+    assert any(step % PER_EPOCH for step in resumed), "no attempt continued from the middle of an epoch"
     for rank in range(ranks):
         assert losses(killed, rank) == losses(calm, rank)
         assert ends(killed, rank) == ends(calm, rank)

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
+pytestmark = pytest.mark.short
+
 
 @dataclass(frozen=True)
 class Planted:
@@ -75,12 +77,12 @@ def test_every_planted_failure_is_named_with_its_class_rank_and_own_exception(be
     wrong = {
         planted.name: {**outcome, "evidence": outcome["evidence"].get("cascades")}
         for planted, outcome in zip(CORPUS, outcomes, strict=False)
-        if not told(planted, outcome)
+        if not is_right(planted, outcome)
     }
     assert wrong == {}
 
 
-def told(planted: Planted, outcome: dict) -> bool:
+def is_right(planted: Planted, outcome: dict) -> bool:
     return (
         (outcome["class"], outcome["rank"]) == (planted.klass, 1)
         and outcome["exception"] in (planted.exception.split("|") if planted.exception else [None])

@@ -18,14 +18,14 @@ FILES = ["model.pt", "rank-0.pt", "manifest.json"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Holds the snapshots 10 and 20."""
-    folder = tmp_path_factory.mktemp("damaged")
-    snapshots = Snapshots(folder)
+    directory = tmp_path_factory.mktemp("damaged")
+    snapshots = Snapshots(directory)
     for step in (10, 20):
         model = {"weight": torch.full((2_000,), float(step)), "bias": torch.arange(step)}
         snapshots.save(step, 1, {"model": model, "progress": {"epoch": 1}}, {"rng": torch.arange(step), "text": "x"})
-    return folder
+    return directory
 
 
 def changed(kind: str, data: bytes, chance: random.Random) -> bytes:
@@ -61,30 +61,30 @@ def changes(count: int) -> Iterator[tuple[str, str, int]]:
 
 @pytest.mark.timeout(0)
 def test_every_change_of_any_byte_is_noticed_and_the_snapshot_before_is_used(
-    folder: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+    directory: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
-    newest, quarantine = folder / f"{20:012d}", folder / f"quarantine-{20:012d}"
+    latest, quarantine = directory / f"{20:012d}", directory / f"quarantine-{20:012d}"
     unnoticed, noticed = [], Counter[str]()
     for name, kind, seed in changes(request.config.getoption("--soak") or CHANGES):
-        good = (newest / name).read_bytes()
+        good = (latest / name).read_bytes()
         chance = random.Random(seed)
         while (bad := changed(kind, good, chance)) == good:
             pass
-        (newest / name).write_bytes(bad)
+        (latest / name).write_bytes(bad)
         caplog.clear()
-        restored = Snapshots(folder).restore()
+        restored = Snapshots(directory).restore()
         assert restored is not None
         if (restored.step, [each.step for each in restored.skipped]) != (10, [20]):
             unnoticed.append((name, kind, seed))
-            (newest / name).write_bytes(good)
+            (latest / name).write_bytes(good)
             continue
         noticed[f"{name} {kind}"] += 1
         assert torch.equal(restored.shared_state["model"]["weight"], torch.full((2_000,), 10.0))
         assert f"snapshot 20 skipped: {restored.skipped[0].reason}" in caplog.text
         (quarantine / name).write_bytes(good)
-        quarantine.rename(newest)
+        quarantine.rename(latest)
     print(f"{noticed.total()} changes noticed, {len(unnoticed)} not: {dict(noticed)}")
     assert unnoticed == []
-    last = Snapshots(folder).restore()
+    last = Snapshots(directory).restore()
     assert last is not None
     assert last.step == 20

@@ -15,7 +15,7 @@ from rekindle.contract.states import JobIntent
 _STEP = 0.15  # seconds that a step of the script takes
 
 
-def test_a_drained_and_a_terminated_training_go_on_with_the_very_next_step(begin):
+def test_a_drained_and_a_terminated_training_continue_with_the_very_next_step(begin):
     run = begin("loaders.py")
     drain_and_come_back(run, [leave_on_request, leave_on_sigterm], random.Random(1))
 
@@ -28,7 +28,7 @@ def test_many_drains_lose_no_step(begin, request):
     drain_and_come_back(run, ways, chance)
 
 
-def test_a_damaged_snapshot_is_passed_over_and_the_journal_says_so(begin):
+def test_a_damaged_snapshot_is_skipped_and_the_journal_names_it(begin):
     run, saved = begin("loaders.py"), []
     for number in (1, 2):
         until(lambda number=number: run.attempt == number and trained(run) >= 1, f"attempt {number} trains", 120)
@@ -74,14 +74,14 @@ def drain_and_come_back(run, ways, chance):
 
 
 def leave_on_request(run: FaultyRun) -> None:
-    """As `POST /drain` has it: the job goes back to the queue."""
+    """Drain as `POST /drain` does: the job returns to the queue."""
     run.want(JobIntent.DRAIN, run=run.records(RecordType.KEEPER_STARTED)[-1].run)
     assert run.leave() == 0
     assert run.records(RecordType.JOB_ENDED)[-1].state == "queued"
 
 
 def leave_on_sigterm(run: FaultyRun) -> None:
-    """As a machine that shuts down has it: the job is to come back by itself."""
+    """Drain as a machine that shuts down does: the job is to come back by itself."""
     ended = len(run.records(RecordType.JOB_ENDED))
     run.keeper.send_signal(signal.SIGTERM)
     assert run.leave() == 0
@@ -89,14 +89,14 @@ def leave_on_sigterm(run: FaultyRun) -> None:
 
 
 def trained(run: FaultyRun) -> int:
-    """Steps that rank 0 has said in the newest attempt."""
+    """Number of steps that rank 0 has printed in the latest attempt."""
     return len(run.steps(0)[-1]) if run.attempt else 0
 
 
 def common_step(run: FaultyRun) -> int:
     """Where both ranks say that they have saved and stopped; the snapshot of that step is committed."""
     done = [read_json(run.run_dir.attempt(run.attempt).rank(rank).done) for rank in (0, 1)]
-    assert all(one is not None and one["drained"] for one in done), run.story()
+    assert all(one is not None and one["drained"] for one in done), run.all_logs()
     assert done[0]["step"] == done[1]["step"], done
     assert (run.run_dir.snapshots / f"{done[0]['step']:012}" / "manifest.json").exists()
     return done[0]["step"]

@@ -1,4 +1,4 @@
-"""The disk with the run directory itself is full: a training goes on, and what happened is told once there is room."""
+"""The disk with the run directory is full: a training continues, and what happened is reported once there is room."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ class Ballast:
             except OSError:
                 return
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         self._file.unlink()
 
 
@@ -59,15 +59,15 @@ def test_a_training_that_cannot_report_is_no_hang_and_ends_well(run: FaultyRun, 
     run.reach_step(5)
     ballast = Ballast(disk)
     ballast.take_all()
-    until(lambda: steps_done(progress) >= 45, "it goes on without room")
-    ballast.give_back()
-    assert run.finish() == "succeeded", run.story()
+    until(lambda: steps_done(progress) >= 45, "it continues without room")
+    ballast.release()
+    assert run.finish() == "succeeded", run.all_logs()
     assert run.attempt == 1
     assert "step 60" in run.log(0)
     assert "[rekindle: the disk was full, " in run.log(0)
 
 
-def test_a_training_whose_end_could_not_be_written_down_is_told_and_tried_again(
+def test_a_training_whose_end_could_not_be_recorded_is_reported_and_retried(
     run: FaultyRun, disk: Path, progress: Path
 ) -> None:
     run.reach_step(5)
@@ -76,6 +76,6 @@ def test_a_training_whose_end_could_not_be_written_down_is_told_and_tried_again(
     ballast = Ballast(disk)
     ballast.take_all()
     until(lambda: steps_done(progress) == 60 and process_state(agent) in (None, "Z"), "it has ended without room")
-    ballast.give_back()
-    assert run.finish() == "succeeded", run.story()
+    ballast.release()
+    assert run.finish() == "succeeded", run.all_logs()
     assert run.classes() == ["disk_full", "success"], run.outcomes()

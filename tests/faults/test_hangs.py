@@ -1,7 +1,8 @@
-"""A world that stands still: the guilty rank and its line are named, and the job goes on. Slow is not hung."""
+"""A world that hangs: the culprit and its line are named, and the job continues. Slow is not hung."""
 
 import pytest
 
+from faults.mismatch import enclosing_function
 from rekindle.contract.run_dir.journal import RecordType
 
 HANGS = ["sleep", "stop", "spin", "lock_in_c", "skip_collective", "dead_loader"]
@@ -21,20 +22,15 @@ def test_six_hangs_are_found_the_rank_and_line_named_and_the_job_finished(begin)
         assert outcome["evidence"]["stacks"]["0"], name
 
 
-def enclosing_function(source: list[str], line: int) -> str:
-    """Name of the function that holds ``line``."""
-    heads = [text for text in source[:line] if text.startswith("def ")]
-    return heads[-1].removeprefix("def ").partition("(")[0]
-
-
-def test_a_job_that_writes_while_it_takes_long_is_left_alone(begin):
-    run = begin("hangs.py", "slow", hang_timeout=3.0)
-    assert run.finish() == "succeeded"
-    assert run.classes() == ["success"]
-
-
-def test_a_slow_first_step_a_long_evaluation_and_a_long_save_are_no_hangs(begin):
-    run = begin("phases.py", hang_timeout=1.5)
+@pytest.mark.parametrize(
+    ("script", "hang_timeout"),
+    [
+        (("hangs.py", "slow"), 3.0),  # it writes while it takes long
+        (("phases.py",), 1.5),  # a slow first step, a long evaluation and a long save
+    ],
+)
+def test_a_slow_job_is_no_hang(begin, script, hang_timeout):
+    run = begin(*script, hang_timeout=hang_timeout)
     assert run.finish() == "succeeded"
     assert run.classes() == ["success"]
 

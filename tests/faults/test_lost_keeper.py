@@ -20,59 +20,34 @@ def forget_from(run, kind):
     run.run_dir.journal.write_bytes(data[: start + (records[index].end - start) // 2])
 
 
-@pytest.mark.parametrize("kind", [RecordType.JOB_ENDED, RecordType.ATTEMPT_ENDED, RecordType.RANKS_RUNNING])
-def test_a_finished_job_is_never_run_again(begin, kind):
-    run = begin("stubborn.py", "end", ranks=2, warm=False)
-    assert run.finish() == "succeeded"
-    forget_from(run, kind)
+_JOB, _ATTEMPT, _RANKS = RecordType.JOB_ENDED, RecordType.ATTEMPT_ENDED, RecordType.RANKS_RUNNING
+ENDS = {
+    # state: (how the script acts, what is requested, class of the attempt once all from this record on was lost)
+    "succeeded": ("end", None, {_JOB: "success", _ATTEMPT: "success", _RANKS: "success"}),
+    "queued": ("save", JobIntent.DRAIN, {_JOB: "preempted", _ATTEMPT: "preempted"}),
+    "cancelled": ("wait", JobIntent.CANCEL, {_JOB: "cancelled", _ATTEMPT: "keeper_lost"}),
+    "failed": ("raise", None, {_JOB: "user_error"}),
+}
+
+
+@pytest.mark.parametrize("state", ENDS)
+def test_a_job_that_has_ended_is_never_run_again_and_ends_the_same(begin, state):
+    script, intent, lost = ENDS[state]
+    run = begin("stubborn.py", script, warm=False, max_failures=1)
+    if intent is not None:
+        for rank in (0, 1):
+            run.reach_step(1, rank=rank)
+        run.want(intent)
+    assert run.finish() == state
+    complete = run.run_dir.journal.read_bytes()
     run.start()
-    assert run.finish() == "succeeded"
-    assert run.attempt == 1
-    assert run.classes() == ["success"]
-
-
-def test_a_job_that_has_ended_stays_as_it_is(begin):
-    run = begin("stubborn.py", "end", ranks=1, warm=False)
-    assert run.finish() == "succeeded"
-    before = run.run_dir.journal.read_bytes()
-    run.start()
-    assert run.finish() == "succeeded"
-    assert run.run_dir.journal.read_bytes() == before
-
-
-@pytest.mark.parametrize("kind", [RecordType.JOB_ENDED, RecordType.ATTEMPT_ENDED])
-def test_a_drained_job_is_not_taken_for_a_finished_one(begin, kind):
-    run = begin("stubborn.py", "save", ranks=2, warm=False)
-    run.reach_step(1)
-    run.reach_step(1, rank=1)
-    run.want(JobIntent.DRAIN)
-    assert run.finish() == "queued"
-    forget_from(run, kind)
-    run.start()
-    assert run.finish() == "queued"
-    assert run.classes() == ["preempted"]
-    assert run.attempt == 1
-
-
-@pytest.mark.parametrize("kind", [RecordType.JOB_ENDED, RecordType.ATTEMPT_ENDED])
-def test_a_cancelled_job_stays_cancelled(begin, kind):
-    run = begin("stubborn.py", "wait", ranks=1, warm=False)
-    run.reach_step(1)
-    run.want(JobIntent.CANCEL)
-    assert run.finish() == "cancelled"
-    forget_from(run, kind)
-    run.start()
-    assert run.finish() == "cancelled"
-    assert run.attempt == 1
-
-
-def test_a_failed_job_is_not_given_another_chance(begin):
-    run = begin("stubborn.py", "raise", ranks=1, warm=False, max_failures=1)
-    assert run.finish() == "failed"
-    forget_from(run, RecordType.JOB_ENDED)
-    run.start()
-    assert run.finish() == "failed"
-    assert run.attempt == 1
+    assert run.finish() == state
+    assert run.run_dir.journal.read_bytes() == complete
+    for kind, klass in lost.items():
+        forget_from(run, kind)
+        run.start()
+        assert run.finish() == state, kind
+        assert (run.attempt, run.classes()) == (1, [klass]), kind
 
 
 def test_another_boot_id_means_that_the_machine_went_down(prepare):

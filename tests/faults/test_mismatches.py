@@ -17,7 +17,7 @@ CELLS = [
 ]  # fmt: skip
 
 
-def test_ranks_that_do_not_do_the_same_are_told_from_those_that_do(prepare):
+def test_a_rank_that_does_not_do_the_same_as_the_others_is_named(prepare):
     run = prepare(SCRIPT, "reports", *WARM, warm=True, hang_timeout=2.0, max_failures=20)
     run.start()
     assert run.finish() == "succeeded"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from e2e.waiting import until
+from faults.intruder import INTRUDER
 from network_hosts import Host, needs_hosts, network_hosts
 from node_agents import Node, NodesRun
 
@@ -23,17 +24,6 @@ with socket.create_connection((sys.argv[2], int(sys.argv[3])), 30) as connection
         print("is closed" if connection.recv(1) == b"" else "is answered")
     except TimeoutError:
         print("is served")  # the store waits for a request
-"""
-_INTRUDER = """
-import encodings.idna, os, socket, struct, sys
-os.setresuid(*[int(sys.argv[1])] * 3)
-held = []
-for port in map(int, sys.argv[3:]):
-    for number in range(4):
-        held.append(socket.create_connection((sys.argv[2], port)))
-        held[-1].sendall(struct.pack("<q", number))
-print("connected", flush=True)
-sys.stdin.read()
 """
 
 
@@ -53,11 +43,11 @@ class Cluster(NodesRun):
 
     def reach_step(self, step: int, ranks: int = 4) -> None:
         for rank in range(ranks):
-            until(lambda rank=rank: f"step {step}\n" in self.log(rank, attempt=self.attempt), self.story(), 120)
+            until(lambda rank=rank: f"step {step}\n" in self.log(rank, attempt=self.attempt), self.all_logs(), 120)
 
     def stop(self) -> None:
         (self.run_dir.snapshots / "stop").touch()
-        assert [node.wait() for node in self.nodes] == [0, 0], self.story()
+        assert [node.wait() for node in self.nodes] == [0, 0], self.all_logs()
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +114,7 @@ def test_a_group_that_a_third_host_or_another_user_of_a_node_has_joined_is_not_u
     cluster.begin(cluster.nodes[::-1], late=True)
     head = cluster.hosts[1]
     ports = until(lambda: [port for _, port, name in head.listeners() if name == "rank 0"], "rank 0 listens", 30)
-    intruder = cluster.hosts[where].command(sys.executable, "-c", _INTRUDER, who, cluster.nodes[1].address, *ports)
+    intruder = cluster.hosts[where].command(sys.executable, "-c", INTRUDER, who, cluster.nodes[1].address, "", *ports)
     with subprocess.Popen(intruder, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"connected\n"
         (cluster.run_dir.snapshots / "late").unlink()
@@ -154,7 +144,7 @@ def test_ranks_in_fresh_interpreters_on_two_addresses_of_one_machine(tmp_path: P
             node.ready()
         (run.run_dir.snapshots / "stop").touch()
         run.start()
-        assert [node.wait() for node in run.nodes] == [0, 0], run.story()
+        assert [node.wait() for node in run.nodes] == [0, 0], run.all_logs()
         for rank in (0, 1):
             assert f"place 0 1 {rank} 2 127.0.0.2\ntorch in []\nsum 3\n" in run.log(rank)
             assert run.log(rank).endswith("finished\n")

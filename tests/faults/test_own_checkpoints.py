@@ -9,7 +9,7 @@ def test_checkpoints_are_found_counted_named_when_loaded_and_moved_when_torn(beg
     out = tmp_path / "results"
     run = begin("plain_saver.py", str(out), "6", "4", ranks=1)
     assert run.finish() == "succeeded"
-    assert [record.progress for record in run.records(RecordType.ATTEMPT_ENDED)] == ["known", "known"], run.story()
+    assert [record.progress for record in run.records(RecordType.ATTEMPT_ENDED)] == ["known", "known"], run.all_logs()
     [torn] = run.records(RecordType.CHECKPOINT_TORN)
     assert (torn.attempt, torn.written_by) == (2, 1)
     assert torn.path == f"{out}/file/epoch_4.pth.tar"

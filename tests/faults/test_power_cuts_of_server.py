@@ -1,4 +1,4 @@
-"""A home on a real ext4 that is cut off at random moments: what a person was told is true afterwards.
+"""A home on a real ext4 that is cut off at random moments: what the server has acknowledged is true afterwards.
 
 ``--soak N`` cuts N times. Snapshots: ``test_power_cuts.py``.
 """
@@ -6,8 +6,6 @@
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from disks import Ext4
-from faults.faulty_run import SCRIPTS
+from faults.line_process import LineProcess
 from rekindle.contract.run_dir.journal import RecordType, read_journal
 from rekindle.contract.run_dir.paths import RunDir
 
@@ -30,28 +28,21 @@ def disk(tmp_path: Path) -> Ext4:
     return Ext4(tmp_path / "image", tmp_path / "disk", megabytes=320)
 
 
-class Server:
+class Server(LineProcess):
     """See ``scripts/cut_server.py``."""
 
     def __init__(self, home: Path) -> None:
-        self._home = home
-        self._process = subprocess.Popen(
-            [sys.executable, str(SCRIPTS / "cut_server.py")],
-            cwd="/",
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self._pid = 0
+        super().__init__("cut_server.py")
+        self._home, self._pid = home, 0
 
     def begin(self) -> dict[str, str]:
         """A new server; the state of every job that it has found, by id."""
-        assert self._process.stdin is not None
-        print(self._home, file=self._process.stdin, flush=True)
+        self.request(self._home)
         rows = {}
-        while (words := self._words()) != ["recovered"]:
-            assert words != ["stopped"], "the server cannot start"
+        while (words := self.line().split()) != ["recovered"]:
+            if words[0] == "stopped":
+                self._pid = 0
+                raise AssertionError("the server cannot start")
             if words[0] == "begun":
                 self._pid = int(words[1])
             else:
@@ -59,23 +50,16 @@ class Server:
         return rows
 
     def die(self) -> list[list[str]]:
-        """With all that it has told since ``begin``; its keepers die as well, as when the machine goes down."""
-        with suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)
-        told = []
-        while (words := self._words()) != ["stopped"]:
-            told.append(words)
+        """Kill the server and its keepers, as when the machine goes down; all that it has reported since ``begin``."""
+        reported = []
+        if self._pid != 0:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            while (words := self.line().split()) != ["stopped"]:
+                reported.append(words)
+            self._pid = 0
         kill_users(self._home)
-        return told
-
-    def close(self) -> None:
-        self._process.communicate(timeout=30)
-
-    def _words(self) -> list[str]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, "the process has ended"
-        return line.split()
+        return reported
 
 
 def kill_users(home: Path) -> None:
@@ -96,7 +80,7 @@ def _names(process: Path, key: bytes) -> bool:
 
 @pytest.fixture
 def server(disk: Ext4) -> Iterator[Server]:
-    server = Server(disk.folder / "home")
+    server = Server(disk.directory / "home")
     yield server
     server.close()
 
@@ -117,21 +101,20 @@ def test_what_was_acknowledged_before_a_power_cut_is_true_after_it(
         for _ in range(cuts):
             time.sleep(chance.uniform(0, LATEST))
             disk.cut_off()
-            told = server.die()
-            submitted |= {words[1] for words in told if words[0] == "submitted"}
-            ended |= {words[1]: words[2] for words in told if words[0] == "ended"}
+            reported = server.die()
+            submitted |= {words[1] for words in reported if words[0] == "submitted"}
+            ended |= {words[1]: words[2] for words in reported if words[0] == "ended"}
             disk.unplug()
             disk.plug_in()
             rows = server.begin()
             assert submitted <= rows.keys(), "an acknowledged job is gone"
             assert {job_id: rows[job_id] for job_id in ended} == ended, "a job that had ended runs again"
             for job_id in ended:
-                assert started.setdefault(job_id, attempts(disk.folder, job_id)) == attempts(disk.folder, job_id)
+                assert started.setdefault(job_id, attempts(disk.directory, job_id)) == attempts(disk.directory, job_id)
             seen["unacknowledged and kept"] += len(rows.keys() - submitted)
             seen["in the middle"] += sum(state not in ("queued", "succeeded") for state in rows.values())
-        told = server.die()
     finally:
-        kill_users(disk.folder / "home")
+        server.die()
         disk.unplug()
     print(f"{cuts} cuts: {len(submitted)} acknowledged jobs, {len(ended)} of them ended; {dict(seen)}")
     assert submitted

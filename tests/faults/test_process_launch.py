@@ -14,7 +14,7 @@ def test_one_process_holds_all_devices_and_a_kill_restarts_it(begin, warm):
     run = begin("process_tree.py", "spawn", "wait", "exit", warm=warm, **PROCESS)
     until(lambda: run.log(0).count(" of 2 counts 2") == 2, "both children train", 60)
     run.signal_rank(0)
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     assert run.classes() == ["signal", "user_error", "success"]
     assert run.outcomes()[1]["exit_code"] == 3
     assert "Rank 0 was killed by SIGKILL" in run.outcomes()[0]["message"]
@@ -29,7 +29,7 @@ def test_a_killed_child_is_a_failure_of_its_parent_and_a_killed_agent_takes_all_
     run = begin("process_tree.py", "fork", "kill", **PROCESS)
     run.reach_record(RecordType.ATTEMPT_ENDED)
     assert run.outcomes()[0]["exception"] == "RuntimeError"
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     assert run.classes() == ["user_error", "success"]
 
 
@@ -38,14 +38,14 @@ def test_a_killed_child_is_a_failure_of_its_parent_and_a_killed_agent_takes_all_
 )
 def test_processes_that_a_rank_of_torchrun_starts_form_a_group_at_their_own_address(begin, how, warm):
     run = begin("process_tree.py", how, warm=warm, ranks=1, hang_timeout=30)
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     assert run.classes() == ["success"]
     assert run.log(0).count(" of 2 counts 2") == 2
 
 
 def test_a_script_for_the_launcher_of_old_learns_its_local_rank(begin):
     run = begin("old_launcher.py", "--epochs", "3")
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     assert [run.log(rank) for rank in (0, 1)] == ["local rank 0 epochs 3\n", "local rank 1 epochs 3\n"]
 
 
@@ -55,7 +55,7 @@ def test_the_recipe_dp_computes_on_both_of_its_devices_before_and_after_a_kill(b
     run = begin("ddp.py", *words, **recipe, **PROCESS)
     until(lambda: ((run.status(0) is not None and run.status(0).snapshot_step) or 0) >= 2, "two snapshots", 120)
     run.signal_rank(0)
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     assert run.classes() == ["signal", "success"]
     ended = run.records(RecordType.ATTEMPT_ENDED)[-1]
     assert ended.resumed_from_step >= 2

@@ -17,14 +17,15 @@ STEPS = 30
 
 
 def assert_nothing_is_lost(run, undisturbed, attempts):
-    """Each attempt went on right behind the newest snapshot of the one before; all logs are still there."""
+    """Each attempt continued right after the latest snapshot of the one before; all logs are still there."""
     assert run.weights() == undisturbed
     assert run.attempt == attempts
-    told = run.steps(0)
-    assert [len(steps) > 0 for steps in told] == [True] * attempts
-    assert told[0][0] == 1
-    assert told[-1][-1] == STEPS
-    for before, after in pairwise(told):
+    printed = run.steps(0)
+    assert [len(steps) > 0 for rank in (0, 1) for steps in run.steps(rank)] == [True] * attempts * 2
+    assert all(run.run_dir.attempt(number).agent_log.exists() for number in range(1, attempts + 1))
+    assert printed[0][0] == 1
+    assert printed[-1][-1] == STEPS
+    for before, after in pairwise(printed):
         assert before == list(range(before[0], before[-1] + 1))
         assert 0 <= before[-1] - (after[0] - 1) <= EVERY
         assert (after[0] - 1) % EVERY == 0
@@ -32,10 +33,12 @@ def assert_nothing_is_lost(run, undisturbed, attempts):
 
 def test_ranks_that_fail_in_every_way_cost_less_than_a_snapshot_interval(begin, undisturbed):
     run = begin("ddp.py", "1:7:raise", "0:12:kill", "1:17:segv", "0:22:exit", "1:27:vanish")
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     assert_nothing_is_lost(run, undisturbed, attempts=6)
-    told = [(one["class"], one["rank"], one["exit_code"], one["signal"], one["exception"]) for one in run.outcomes()]
-    assert told == [
+    reported = [
+        (one["class"], one["rank"], one["exit_code"], one["signal"], one["exception"]) for one in run.outcomes()
+    ]
+    assert reported == [
         ("user_error", 1, 1, None, "ValueError"),
         ("signal", 0, None, "SIGKILL", None),
         ("signal", 1, None, "SIGSEGV", None),
@@ -49,16 +52,16 @@ def test_ranks_that_fail_in_every_way_cost_less_than_a_snapshot_interval(begin, 
     assert not list(run.run_dir.root.rglob("core*")), "no core file of the size of a rank's memory"
 
 
-def test_a_job_that_is_killed_again_and_again_behind_new_snapshots_goes_on_for_ever(begin, undisturbed):
+def test_a_job_that_is_killed_again_and_again_after_new_snapshots_is_always_retried(begin, undisturbed):
     run = begin("ddp.py", *(f"1:{step}:kill" for step in range(6, 30, 5)), max_failures=1)
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     assert_nothing_is_lost(run, undisturbed, attempts=6)
     assert run.classes() == ["signal"] * 5 + ["success"]
 
 
 def test_cold_ranks_come_back_as_warm_ones_do(begin, undisturbed):
     run = begin("ddp.py", "1:7:raise", "0:12:kill", warm=False)
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     assert_nothing_is_lost(run, undisturbed, attempts=3)
     assert run.classes() == ["user_error", "signal", "success"]
     assert [one["rank"] for one in run.outcomes()] == [1, 0, None]
@@ -66,7 +69,7 @@ def test_cold_ranks_come_back_as_warm_ones_do(begin, undisturbed):
 
 def test_two_ranks_that_fail_at_once_cost_one_attempt(begin, undisturbed):
     run = begin("ddp.py", "0:8:raise", "1:8:raise", "0:13:kill", "1:13:kill")
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     assert_nothing_is_lost(run, undisturbed, attempts=3)
     assert run.classes() == ["user_error", "signal", "success"]
 
@@ -81,20 +84,20 @@ def test_a_killed_agent_and_killed_keepers_cost_no_failure(begin, undisturbed):
     run.reach_step(16, attempt=3)
     run.kill_keeper()
     run.start()
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     assert_nothing_is_lost(run, undisturbed, attempts=4)
     assert run.classes() == ["signal", "keeper_lost", "keeper_lost", "success"]
     assert run.outcomes()[0]["rank"] is None, "the agent's death is no rank's fault"
 
 
-def test_a_keeper_told_to_leave_drains_its_ranks_and_the_next_one_goes_on(begin, undisturbed):
+def test_a_keeper_that_gets_sigterm_drains_its_ranks_and_the_next_one_continues(begin, undisturbed):
     run = begin("ddp.py")
     run.reach_step(6)
     run.keeper.send_signal(signal.SIGTERM)
     assert run.leave() == 0
     assert run.records(RecordType.JOB_ENDED) == []
     run.start()
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     assert_nothing_is_lost(run, undisturbed, attempts=2)
     assert run.classes() == ["preempted", "success"]
 
@@ -115,7 +118,7 @@ def test_a_machine_that_goes_down_may_stop_its_processes_in_any_order(begin, und
     assert run.leave() == 0
     assert run.records(RecordType.JOB_ENDED) == []
     run.start()
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     assert run.weights() == undisturbed
     assert run.classes() == ["preempted", "success"]
 
@@ -139,7 +142,7 @@ def test_a_rank_that_somebody_ends_by_sigterm_has_failed(begin):
     run = begin("ddp.py", max_failures=1)
     run.reach_step(6)
     run.signal_rank(1, signal.SIGTERM)
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     first = run.outcomes()[0]
     assert (first["class"], first["rank"], first["signal"]) == ("signal", 1, "SIGTERM")
 

@@ -32,7 +32,7 @@ def test_a_script_without_rekindle_gets_more_ranks_only_once_it_has_saved_and_fe
 
 
 def give(run: FaultyRun, slots: int, reason: str, want: JobIntent = JobIntent.RUN) -> None:
-    """As the server does that gives the job other slots."""
+    """Give the job other slots, as the server does."""
     intent = RunIntent(want, 1, [f"cpu:{index}" for index in range(slots)], reason=reason)
     write_json(run.run_dir.intent, intent.to_json())
     notify(run.run_dir, ControlMessage(MessageType.INTENT))

@@ -17,7 +17,7 @@ def test_a_script_resumes_by_its_arguments_once_it_has_saved(begin: Begin) -> No
     out = ["--out", str(run.run_dir.snapshots), "--lr={x}"]
     assert arguments(run, 1) == [*out, *plain]
     assert arguments(run, 2) == [*out, *plain], "nothing is saved yet: the condition is not met"
-    newest = str(run.run_dir.code / "out" / "epoch-10.pt")
+    latest = str(run.run_dir.code / "out" / "epoch-10.pt")
     restart = ["--init_from=resume", "--tag", f"{run.run_dir.job_id}-3"]
     for rank in (0, 1):
-        assert arguments(run, 3, rank) == [*out, "--load", newest, *plain, *restart]
+        assert arguments(run, 3, rank) == [*out, "--load", latest, *plain, *restart]

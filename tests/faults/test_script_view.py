@@ -1,4 +1,4 @@
-"""What a script sees of its rank is what plain torchrun would have shown it, and ``REKINDLE_*`` beside it."""
+"""What a script sees of its rank is what plain torchrun would have shown it, and ``REKINDLE_*`` in addition."""
 
 import json
 import os
@@ -18,9 +18,9 @@ _OWN = ("REKINDLE_", "WANDB_", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_S
 _TORCHRUNS = ("TORCHELASTIC_", "MASTER_PORT", "MASTER_ADDR", "PYTHON_EXEC")  # differ from launch to launch
 
 
-def add_siblings(folder: Path) -> None:
-    (folder / "calendar.py").write_text("NAME = 'the calendar beside the script'\n")
-    (folder / "worker.py").write_text("NAME = 'worker'\n")
+def add_siblings(directory: Path) -> None:
+    (directory / "calendar.py").write_text("NAME = 'the calendar beside the script'\n")
+    (directory / "worker.py").write_text("NAME = 'worker'\n")
 
 
 def seen(path: Path) -> dict:
@@ -55,7 +55,7 @@ def by_keeper(root: Path, *, target: str, kind: TargetKind, warm: bool, nested: 
         (run.run_dir.code / "train.py").rename(package / "train.py")
     try:
         run.start()
-        assert run.finish() == "succeeded", run.story()
+        assert run.finish() == "succeeded", run.all_logs()
     finally:
         run.close()
     return run, seen(out)
@@ -77,7 +77,7 @@ def test_a_rank_sees_what_plain_torchrun_shows(tmp_path, warm, kind):
 
 def test_no_two_ranks_and_no_two_attempts_draw_the_same_random_numbers(begin):
     run = begin("draws.py")
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     drawn = [run.log(rank, attempt=attempt).split()[1:] for rank in (0, 1) for attempt in (1, 2)]
     assert [len(set(numbers)) for numbers in zip(*drawn, strict=True)] == [4, 4, 4]
 
@@ -85,7 +85,7 @@ def test_no_two_ranks_and_no_two_attempts_draw_the_same_random_numbers(begin):
 @pytest.mark.parametrize("warm", [True, False])
 def test_threads_exit_functions_and_forks_end_as_they_do_without_us(begin, warm):
     run = begin("ends.py", ranks=1, warm=warm)
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     lines = run.log(0).splitlines()
     assert lines[0] == "doubled 42"
     assert lines[1] == "child falls off the end"
@@ -112,17 +112,17 @@ def test_the_exit_code_is_known_of_a_rank_that_ends_slowly_while_torchrun_waits_
 @pytest.mark.parametrize("how", ["close", "remove"])
 def test_a_script_may_be_done_with_its_output_before_it_ends(begin, how):
     run = begin("closes.py", how, ranks=1, max_failures=1)
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     assert run.log(0) == "begun\n"
 
 
 @pytest.mark.parametrize("warm", [True, False])
 def test_what_a_script_has_written_into_files_that_it_leaves_open_is_there_when_it_has_ended(begin, tmp_path, warm):
     run = begin("leaves_open.py", str(tmp_path), ranks=1, warm=warm)
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     for attempt in ("1", "2"):
-        folder = tmp_path / attempt
-        assert (folder / "losses.csv").read_text() == "step,loss\n"
-        assert (folder / "notes.txt").read_text() == "a last note\n"
-        assert b"a packed line\n" in zlib.decompressobj(wbits=31).decompress((folder / "packed.gz").read_bytes())
+        directory = tmp_path / attempt
+        assert (directory / "losses.csv").read_text() == "step,loss\n"
+        assert (directory / "notes.txt").read_text() == "a last note\n"
+        assert b"a packed line\n" in zlib.decompressobj(wbits=31).decompress((directory / "packed.gz").read_bytes())
         assert run.log(0, attempt=int(attempt)) == "said by a C library\n"

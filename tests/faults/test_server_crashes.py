@@ -5,44 +5,29 @@
 
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from faults.faulty_run import SCRIPTS
+from faults.line_process import LineProcess
 from rekindle.contract.run_dir.journal import RecordType, read_journal
 from rekindle.contract.run_dir.paths import RunDir
 
 KILLS = 5
 
 
-class Engine:
+class Engine(LineProcess):
     """The process that starts engines; see ``scripts/crashing_engine.py``."""
 
-    def __init__(self) -> None:
-        script = str(SCRIPTS / "crashing_engine.py")
-        self._process = subprocess.Popen(
-            [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-
     def ask(self, *words: object) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(*words, file=self._process.stdin, flush=True)
-        answer = self._process.stdout.readline().strip()
-        assert answer, self._process.communicate()[1]
-        return answer
-
-    def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self.request(*words)
+        return self.line()
 
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    engine = Engine()
+    engine = Engine("crashing_engine.py")
     yield engine
     engine.close()
 

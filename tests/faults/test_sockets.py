@@ -10,6 +10,7 @@ import pytest
 
 from e2e.waiting import until
 from faults.faulty_run import FaultyRun
+from faults.intruder import INTRUDER
 from rekindle.contract.job import LaunchMode
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.states import JobIntent
@@ -30,20 +31,6 @@ for address in sys.argv[2:]:
         print("has written into", address, store.list_keys())
     except Exception as error:
         print("has failed at", address, type(error).__name__)
-"""
-
-
-_INTRUDER = """
-import encodings.idna, os, socket, struct, sys
-os.setgroups([])
-os.setresuid(*[int(sys.argv[1])] * 3)
-held = []
-for port in map(int, sys.argv[2:]):
-    for number in range(4):
-        held.append(socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.9", 0)))
-        held[-1].sendall(struct.pack("<q", number))
-print("connected", flush=True)
-sys.stdin.read()
 """
 
 
@@ -88,7 +75,7 @@ def test_no_process_of_a_job_listens_beyond_loopback_and_no_other_user_writes_in
     if os.geteuid() == 0 and warm:  # who is not root cannot become another user
         attack_from_another_user(run)
     (run.run_dir.snapshots / "stop").touch()
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     assert {"rpc answers 2", "own store has x"} <= set(run.log(0).splitlines())
     assert run.classes() == ["success"]
 
@@ -102,7 +89,7 @@ def test_a_job_of_one_process_and_what_it_starts_listen_on_loopback_too(begin, h
     assert hosts <= {"127.0.0.1", "::1"}
     assert hosts
     run.want(JobIntent.CANCEL)
-    assert run.finish() == "cancelled", run.story()
+    assert run.finish() == "cancelled", run.all_logs()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -113,15 +100,15 @@ def test_a_group_that_another_user_has_joined_ends_the_attempt_before_the_script
     ports = until(
         lambda: [port for _, port in listeners(run, lambda each: each.name() == "rank 0")], "gloo listens", 60
     )
-    attack = [sys.executable, "-c", _INTRUDER, str(NOBODY), *map(str, ports)]
+    attack = [sys.executable, "-c", INTRUDER, str(NOBODY), "127.0.0.1", "127.0.0.9", *map(str, ports)]
     with subprocess.Popen(attack, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as intruder:
         assert intruder.stdout.readline() == b"connected\n"
         (run.run_dir.snapshots / "go").touch()
         run.reach_record(RecordType.ATTEMPT_ENDED)
         intruder.communicate()
     (run.run_dir.snapshots / "stop").touch()
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     first = run.outcomes()[0]
-    assert (first["exception"], first["rank"]) == ("ForeignPeerError", 0), run.story()
+    assert (first["exception"], first["rank"]) == ("ForeignPeerError", 0), run.all_logs()
     assert f"user {NOBODY} of this machine" in first["message"]
     assert run.log(0, attempt=1) == ""

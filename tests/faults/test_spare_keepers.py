@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from e2e.waiting import until
 from faults.conftest import Begin
 from forked_keeper import ForkedTestKeeper
 from rekindle.contract.job import LaunchMode
@@ -24,11 +25,12 @@ def test_a_job_of_a_spare_keeper_inherits_what_any_other_does_and_nothing_of_the
     assert state_of(prepare, cold=False, TZ="UTC") == state_of(prepare, cold=True, TZ="UTC")
 
 
-def test_processes_of_a_job_of_a_spare_keeper_are_found_by_their_environment(begin: Begin) -> None:
+def test_processes_of_a_job_of_a_spare_keeper_are_found_by_their_environment_and_end_with_it(begin: Begin) -> None:
     run = begin("ddp.py")
     assert isinstance(run.keeper, ForkedTestKeeper)
     run.reach_step(1)
     assert {run.keeper.pid, run.pid(0), run.pid(1)} <= set(run.processes())
     run.kill_keeper()
+    until(lambda: not run.processes(), "the kernel has ended agent and ranks", 5)
     run.start(cold=True)
     assert run.finish() == "succeeded"

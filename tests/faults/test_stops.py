@@ -31,7 +31,7 @@ def test_a_rank_that_ignores_sigterm_is_gone_soon_after_a_cancel(begin):
     assert ends == dict.fromkeys((0, 1), ("SIGKILL", True))
 
 
-def test_a_plain_script_that_saves_on_sigterm_and_exits_with_75_is_drained_and_goes_on_later(begin):
+def test_a_plain_script_that_saves_on_sigterm_and_exits_with_75_is_drained_and_continues_later(begin):
     run = begin("stubborn.py", "save", warm=False)
     run.reach_step(1)
     run.reach_step(1, rank=1)
@@ -108,27 +108,21 @@ def test_the_machines_own_sigterm_to_ranks_that_exit_with_0_before_the_keeper_ha
     assert run.records(RecordType.JOB_ENDED) == []
 
 
-def test_the_time_limit_stops_a_job_for_good(begin):
-    run = begin("stubborn.py", "wait", ranks=1, time_limit=1.0, warm=False)
+@pytest.mark.parametrize(
+    ("how", "ranks", "max_failures", "failures", "reason"),
+    [
+        # known to have saved nothing
+        ("raise-without-snapshot", 2, 9, 2, "the same exception twice"),
+        # four attempts are more than a constant of three would give
+        ("raise", 1, 4, 4, "4 failures in a row; whether there was progress is not known"),
+        ("raise-another", 1, 2, 2, "max_failures is 2"),
+    ],
+)
+def test_failures_that_no_attempt_cures_end_the_job(begin, how, ranks, max_failures, failures, reason):
+    run = begin("stubborn.py", how, ranks=ranks, max_failures=max_failures)
     assert run.finish() == "failed"
-    assert [(one["class"], one["message"]) for one in run.outcomes()] == [
-        ("cancelled", "Stopped at the job's time limit.")
-    ]
-
-
-def test_the_same_exception_twice_stops_a_job_that_is_known_to_have_saved_nothing(begin):
-    run = begin("stubborn.py", "raise-without-snapshot", max_failures=9)
-    assert run.finish() == "failed"
-    assert run.classes() == ["user_error", "user_error"]
-    assert "the same exception twice" in run.records(RecordType.JOB_ENDED)[0].reason
-
-
-def test_where_progress_cannot_be_known_only_the_users_limit_counts(begin):
-    """On four attempts: more than a constant of three would give."""
-    run = begin("stubborn.py", "raise", ranks=1, max_failures=4)
-    assert run.finish() == "failed"
-    assert run.classes() == ["user_error"] * 4
-    assert "4 failures in a row; whether there was progress is not known" in run.records(RecordType.JOB_ENDED)[0].reason
+    assert run.classes() == ["user_error"] * failures
+    assert reason in run.records(RecordType.JOB_ENDED)[0].reason
 
 
 def test_a_healthy_time_of_running_clears_the_count(begin):
@@ -148,19 +142,12 @@ def test_a_script_that_saves_but_never_loads_is_slowed_down_and_stopped(begin):
 
 
 def test_the_same_exception_is_retried_for_as_long_as_the_script_saves_between(begin):
-    """As a lost connection at epochs 5 and 40 of a script that loads its checkpoint."""
+    """Such as a lost connection at epochs 5 and 40 of a script that loads its checkpoint."""
     run = begin("stubborn.py", "lose-connection", ranks=1, max_failures=1)
     assert run.finish() == "succeeded"
     assert run.classes() == ["user_error", "user_error", "success"]
     assert {one["exception"] for one in run.outcomes()} == {"ConnectionResetError", None}
     assert [record.delay for record in run.records(RecordType.RETRY_DECIDED)] == [0.0, 0.0]
-
-
-def test_failures_that_differ_use_up_the_budget(begin):
-    run = begin("stubborn.py", "raise-another", ranks=1, max_failures=2)
-    assert run.finish() == "failed"
-    assert run.classes() == ["user_error", "user_error"]
-    assert "max_failures is 2" in run.records(RecordType.JOB_ENDED)[0].reason
 
 
 def test_a_cancel_in_the_middle_of_a_retry_delay_is_obeyed_at_once(begin):
@@ -188,8 +175,8 @@ def test_a_script_that_cannot_even_begin_fails_once_and_names_its_line(prepare, 
     (run.run_dir.code / "train.py").write_text(source)
     run.start()
     assert run.finish() == "failed"
-    told = [(one["class"], one["exception"], one["file"], one["line"]) for one in run.outcomes()]
-    assert told == [("user_error", exception, "train.py", line)]
+    reported = [(one["class"], one["exception"], one["file"], one["line"]) for one in run.outcomes()]
+    assert reported == [("user_error", exception, "train.py", line)]
 
 
 @pytest.mark.parametrize("child", ["loader", "spawn"])
@@ -233,7 +220,7 @@ def test_a_keeper_killed_in_a_retry_delay_leaves_the_rest_to_the_next_one(begin)
     assert run.attempt == 2, "the first failure still counts"
 
 
-def test_a_script_that_cannot_run_in_a_fork_goes_on_in_a_fresh_interpreter_and_no_fork_waits_for_nothing(prepare):
+def test_a_script_that_cannot_run_in_a_fork_is_retried_in_a_fresh_interpreter_and_no_fork_is_left_waiting(prepare):
     run = prepare("stubborn.py", "wait", ranks=1)
     (run.run_dir.code / "train.py").write_text(_NOT_IN_A_FORK)
     run.start()
@@ -243,3 +230,39 @@ def test_a_script_that_cannot_run_in_a_fork_goes_on_in_a_fresh_interpreter_and_n
     run.want(JobIntent.CANCEL)
     assert run.finish() == "cancelled"
     assert [record.warm for record in run.records(RecordType.ATTEMPT_STARTED)] == [True, False]
+
+
+_STARTS_LATE = """
+import os, time
+from pathlib import Path
+if os.environ.get("RANK") == "1":
+    while not (Path(os.environ["REKINDLE_SNAPSHOT_DIR"]) / "start").exists():
+        time.sleep(0.01)
+"""
+_STOPS_LATE = """
+import os, signal, sys, time
+from pathlib import Path
+def stop(*_):
+    while os.environ["RANK"] == "0" and not (Path(os.environ["REKINDLE_SNAPSHOT_DIR"]) / "stop").exists():
+        time.sleep(0.01)
+    sys.exit(75)
+signal.signal(signal.SIGTERM, stop)
+print("step 1", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+def test_a_rank_that_starts_only_after_a_drain_was_requested_gets_sigterm_too(prepare, tmp_path):
+    run = prepare("stubborn.py", warm=False)
+    (run.run_dir.code / "train.py").write_text(_STOPS_LATE)
+    (tmp_path / "sitecustomize.py").write_text(_STARTS_LATE)
+    run.start(cold=True, PYTHONPATH=str(tmp_path))
+    run.reach_step(1)
+    run.want(JobIntent.DRAIN)
+    run.reach_record(RecordType.STOP_REQUESTED)
+    (run.run_dir.snapshots / "start").touch()
+    until(lambda: run.status(1) is not None and not run.rank_lives(1), "rank 1 has started and ended", 30)
+    (run.run_dir.snapshots / "stop").touch()
+    assert run.finish() == "queued"
+    assert [end.rank for end in run.records(RecordType.RANK_EXITED) if end.killed] == []

@@ -25,21 +25,23 @@ if os.environ.get("FAIL") == os.environ["RANK"]:
 """
 
 
-def launch(folder: Path, *, warm: bool, **environment: str) -> tuple[subprocess.CompletedProcess[str], int, list[list]]:
+def launch(
+    directory: Path, *, warm: bool, **environment: str
+) -> tuple[subprocess.CompletedProcess[str], int, list[list]]:
     """Run two ranks with the keeper's own arguments: how torchrun ended, its pid, and what each rank has seen."""
-    script = folder / "rank.py"
+    script = directory / "rank.py"
     script.write_text(_RANK)
     argv = rekindle.keeper.torchrun.launcher.torchrun_argv(
-        world_size=2, rendezvous_id="contract.1", log_dir=folder / "logs", warm=warm
+        world_size=2, rendezvous_id="contract.1", log_dir=directory / "logs", warm=warm
     )
     argv = argv[: argv.index("--run-path" if warm else "-m")] + (["--run-path"] if warm else []) + [str(script)]
-    own = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1", "OUT": str(folder), **environment}
+    own = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1", "OUT": str(directory), **environment}
     with subprocess.Popen(
         [sys.executable, "-m", "rekindle.keeper.agent", str(os.getpid()), *argv],
-        cwd=folder, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        cwd=directory, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) as agent:  # fmt: skip
         output, _ = agent.communicate(timeout=120)
-    files = [folder / f"rank-{rank}.jsonl" for rank in (0, 1)]
+    files = [directory / f"rank-{rank}.jsonl" for rank in (0, 1)]
     seen = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
     return subprocess.CompletedProcess(agent.args, agent.returncode, output), agent.pid, seen
 

@@ -11,7 +11,7 @@ def shown(server):
     return {each["name"]: each for each in server.api.get("/api/v1/devices").json()["items"]}
 
 
-def test_a_device_that_is_put_aside_is_shown_with_its_reason_until_it_is_enabled(server):
+def test_a_device_that_is_disabled_is_shown_with_its_reason_until_it_is_enabled(server):
     health = server.state.devices.health
     answer = server.api.post("/api/v1/devices/cpu:1/disable", json={"reason": "fan is loud"})
     assert answer.status_code == 200, answer.text

@@ -1,10 +1,10 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,47 +15,60 @@ import pytest
 
 import own_loop
 from api_server import ADMIN, TOKEN, ApiServer
+from cli_process import rekindle
+from job_records import record_attempt
 from rekindle.contract.files import append_line
-from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.states import JobState
 from rekindle_service.api.event_stream.feed import Feed
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.routes.events import make_feed
 
 
-def told(feed: Feed) -> list[tuple[str, Any]]:
-    """What a poll says, as the listener gets it."""
+def polled(feed: Feed) -> list[tuple[str, Any]]:
+    """Names and data of the events of a poll, as the listener gets them."""
     return [(event.event or "", json.loads(event.raw_data or "")) for event in feed.poll()]
 
 
-def start_attempt(server: ApiServer, job: dict[str, Any], number: int) -> Path:
-    run_dir = server.run_dir(job)
-    Journal(run_dir.journal).write(
-        RecordType.ATTEMPT_STARTED, attempt=number, run=1, generation="x", world_size=1, devices=["cpu:0"], warm=True
-    )
-    root = run_dir.attempt(number).rank(0).root
-    root.mkdir(parents=True)
-    return root
+@pytest.fixture
+def job(shared_server: ApiServer, shared_code: Path) -> dict[str, Any]:
+    job = shared_server.submit(shared_code)
+    shared_server.move(job, JobState.STARTING, JobState.RUNNING)
+    return job
+
+
+Attempt = Callable[[int], Path]
+Follow = Callable[..., Feed]
+
+
+@pytest.fixture
+def attempt(shared_server: ApiServer, job: dict[str, Any]) -> Attempt:
+    """Start an attempt with this number; the result is the directory of its rank."""
+    return lambda number: record_attempt(shared_server.run_dir(job), number).rank(0).root
+
+
+@pytest.fixture
+def follow(shared_server: ApiServer, job: dict[str, Any]) -> Follow:
+    return lambda *logs: make_feed(shared_server.state, ADMIN, job=[job["id"]], log=list(logs))
 
 
 def point(step: int) -> dict[str, Any]:
     return {"step": step, "epoch": 0, "at": 1.0, "values": {"loss": 0.5}}
 
 
-def test_every_change_of_a_row_is_told_once_with_its_version(server: ApiServer, code: Path) -> None:
+def test_every_change_of_a_row_is_sent_once_with_its_version(server: ApiServer, code: Path) -> None:
     feed = make_feed(server.state, ADMIN)
-    assert told(feed) == []
+    assert polled(feed) == []
     job = server.submit(code)
     server.move(job, JobState.STARTING)
-    ((name, data),) = told(feed)
+    ((name, data),) = polled(feed)
     assert (name, data["id"], data["state"]) == ("job", job["id"], "starting")
-    assert told(feed) == []
+    assert polled(feed) == []
     server.move(job, JobState.CANCELLED)
     server.state.store.delete_job(job["id"])
-    assert told(feed) == [("deleted", {"id": job["id"]})]
+    assert polled(feed) == [("deleted", {"id": job["id"]})]
 
 
-def test_a_listener_that_leaves_while_events_wait_for_it_is_no_failure(
+def test_a_listener_may_leave_while_events_wait_for_it(
     server: ApiServer, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(6):
@@ -96,87 +109,73 @@ def test_a_listener_that_leaves_while_events_wait_for_it_is_no_failure(
     own_loop.run(server.app, scope, receive, send)
 
 
-def test_a_listener_that_comes_back_hears_what_it_has_missed(server: ApiServer, code: Path) -> None:
+def test_a_listener_that_reconnects_gets_what_it_has_missed(server: ApiServer, code: Path) -> None:
     jobs = [server.submit(code) for _ in range(3)]
     (event, *_) = make_feed(server.state, ADMIN, last_event_id=0).poll()
     assert event.id == str(jobs[0]["version"])
-    by_query = told(make_feed(server.state, ADMIN, last_event_id=jobs[0]["version"]))
-    by_header = told(make_feed(server.state, ADMIN, last_event_id_header=str(jobs[0]["version"])))
+    by_query = polled(make_feed(server.state, ADMIN, last_event_id=jobs[0]["version"]))
+    by_header = polled(make_feed(server.state, ADMIN, last_event_id_header=str(jobs[0]["version"])))
     assert [data["id"] for _, data in by_query] == [job["id"] for job in jobs[1:]]
     assert by_header == by_query
 
 
-@pytest.mark.parametrize("header", ["", "x", "-1", "9" * 400, "\u0663"])
-def test_a_strange_last_event_id_begins_now(server: ApiServer, code: Path, header: str) -> None:
+def test_a_strange_last_event_id_begins_now(server: ApiServer, code: Path) -> None:
     server.submit(code)
-    assert told(make_feed(server.state, ADMIN, last_event_id_header=header)) == []
+    for header in ("", "x", "-1", "9" * 400, "\u0663"):
+        assert polled(make_feed(server.state, ADMIN, last_event_id_header=header)) == [], header
 
 
-def test_an_id_from_before_the_database_was_lost_does_not_deafen(server: ApiServer, code: Path) -> None:
+def test_an_id_from_before_the_database_was_lost_hides_no_change(server: ApiServer, code: Path) -> None:
     feed = make_feed(server.state, ADMIN, last_event_id=1_000_000)
     server.submit(code)
-    assert [name for name, _ in told(feed)] == ["job"]
+    assert [name for name, _ in polled(feed)] == ["job"]
 
 
-def test_a_followed_job_tells_its_ranks_metrics_and_log(server: ApiServer, code: Path) -> None:
-    job = server.submit(code)
-    server.move(job, JobState.STARTING, JobState.RUNNING)
-    root = start_attempt(server, job, 1)
+def test_a_followed_job_sends_its_ranks_metrics_and_log(job: dict[str, Any], attempt: Attempt, follow: Follow) -> None:
+    root = attempt(1)
     (root / "stdout.log").write_text("before\n")
     append_line(root / "metrics.jsonl", point(1))
-    feed = make_feed(server.state, ADMIN, job=[job["id"]], log=["0:stdout"])
-    first = dict(told(feed))
+    feed = follow("0:stdout")
+    first = dict(polled(feed))
     assert first["ranks"]["items"][0]["state"] == "starting"
-    assert first["log"] == {
-        "job": job["id"],
-        "attempt": 1,
-        "rank": 0,
-        "stream": "stdout",
-        "offset": 0,
-        "next_offset": 7,
-        "text": "before\n",
-    }
-    assert told(feed) == []
+    where = {"job": job["id"], "attempt": 1, "rank": 0, "stream": "stdout"}
+    assert first["log"] == {**where, "offset": 0, "next_offset": 7, "text": "before\n"}
+    assert polled(feed) == []
     append_line(root / "metrics.jsonl", point(2))
     with (root / "stdout.log").open("a") as log:
         log.write("✓ after")
-    later = dict(told(feed))
+    later = dict(polled(feed))
     assert later["metrics"]["points"][-1] == point(2)
     assert (later["log"]["offset"], later["log"]["text"]) == (7, "✓ after")
 
 
-def test_the_next_attempt_is_followed_from_its_beginning(server: ApiServer, code: Path) -> None:
-    job = server.submit(code)
-    server.move(job, JobState.STARTING, JobState.RUNNING)
-    first = start_attempt(server, job, 1)
-    (first / "stderr.log").write_text("x" * 100_000)
-    feed = make_feed(server.state, ADMIN, job=[job["id"]], log=[f"{job['id']}:0:stderr"])
-    assert len(dict(told(feed))["log"]["text"]) == 16 * 1024
-    second = start_attempt(server, job, 2)
+def test_the_next_attempt_is_followed_from_its_beginning(job: dict[str, Any], attempt: Attempt, follow: Follow) -> None:
+    (attempt(1) / "stderr.log").write_text("x" * 100_000)
+    feed = follow(f"{job['id']}:0:stderr")
+    assert len(dict(polled(feed))["log"]["text"]) == 16 * 1024
+    second = attempt(2)
     (second / "stderr.log").write_text("again")
     append_line(second / "metrics.jsonl", point(5))
-    later = dict(told(feed))
+    later = dict(polled(feed))
     assert (later["log"]["attempt"], later["log"]["offset"], later["log"]["text"]) == (2, 0, "again")
     end = (second / "metrics.jsonl").stat().st_size
-    place = {"file": "metrics.jsonl", "offset": 0, "next_offset": end}
-    assert later["metrics"] == {"job": job["id"], "attempt": 2, **place, "points": [point(5)]}
+    position = {"file": "metrics.jsonl", "offset": 0, "next_offset": end}
+    assert later["metrics"] == {"job": job["id"], "attempt": 2, **position, "points": [point(5)]}
 
 
-def test_the_end_of_each_failed_attempt_is_told_before_the_next_one(server: ApiServer, code: Path) -> None:
-    job = server.submit(code)
-    server.move(job, JobState.STARTING, JobState.RUNNING)
-    first = start_attempt(server, job, 1)
+def test_the_end_of_each_failed_attempt_is_sent_before_the_next_one(attempt: Attempt, follow: Follow) -> None:
+    first = attempt(1)
     (first / "stdout.log").write_text("")
-    feed = make_feed(server.state, ADMIN, job=[job["id"]], log=["0:stdout"])
-    told(feed)
+    feed = follow("0:stdout")
+    polled(feed)
     (first / "stdout.log").write_text("x" * 70_000 + "Traceback")
     append_line(first / "metrics.jsonl", point(1))
-    second = start_attempt(server, job, 2)
+    second = attempt(2)
     (second / "stdout.log").write_text("died, too")
     append_line(second / "metrics.jsonl", point(2))
-    start_attempt(server, job, 3)
-    start_attempt(server, job, 4).joinpath("stdout.log").write_text("again")
-    polls = [dict(told(feed)) for _ in range(5)]
+    attempt(3)
+    (attempt(4) / "stdout.log").write_text("again")
+    polls = [dict(polled(feed)) for _ in range(5)]
     pieces = [poll["log"] for poll in polls if "log" in poll]
     assert [(piece["attempt"], piece["text"][-9:]) for piece in pieces] == [
         (1, "x" * 9),
@@ -188,50 +187,45 @@ def test_the_end_of_each_failed_attempt_is_told_before_the_next_one(server: ApiS
     assert points == [(1, [point(1)]), (2, [point(2)])]
 
 
-def test_points_that_a_new_listener_was_not_told_are_seen_by_their_offsets(server: ApiServer, code: Path) -> None:
-    job = server.submit(code)
-    server.move(job, JobState.STARTING, JobState.RUNNING)
-    metrics = start_attempt(server, job, 1) / "metrics.jsonl"
+def test_points_that_a_new_listener_did_not_get_are_known_by_their_offsets(attempt: Attempt, follow: Follow) -> None:
+    metrics = attempt(1) / "metrics.jsonl"
     append_line(metrics, point(1))
-    feed = make_feed(server.state, ADMIN, job=[job["id"]])
-    heard = dict(told(feed))["metrics"]["next_offset"]
+    feed = follow()
+    received = dict(polled(feed))["metrics"]["next_offset"]
     append_line(metrics, point(2))
-    following = dict(told(feed))["metrics"]
-    assert following["offset"] == heard
+    following = dict(polled(feed))["metrics"]
+    assert following["offset"] == received
     for step in (3, 4, 5):
         append_line(metrics, point(step))
-    another = dict(told(make_feed(server.state, ADMIN, job=[job["id"]])))["metrics"]
+    another = dict(polled(follow()))["metrics"]
     assert [each["step"] for each in another["points"]] == [5]
     assert another["offset"] > following["next_offset"]
 
 
-def test_a_flood_of_output_comes_in_bounded_pieces_without_gap(server: ApiServer, code: Path) -> None:
-    job = server.submit(code)
-    server.move(job, JobState.STARTING, JobState.RUNNING)
-    log = start_attempt(server, job, 1) / "stdout.log"
+def test_a_flood_of_output_comes_in_bounded_chunks_without_gap(attempt: Attempt, follow: Follow) -> None:
+    log = attempt(1) / "stdout.log"
     log.write_bytes(b"")
-    feed = make_feed(server.state, ADMIN, job=[job["id"]], log=["0:stdout"])
-    told(feed)
+    feed = follow("0:stdout")
+    polled(feed)
     log.write_bytes(b"\xff" * 300_000)
     offset = 0
     while offset < 300_000:
-        piece = dict(told(feed))["log"]
+        piece = dict(polled(feed))["log"]
         assert piece["offset"] == offset
         assert piece["next_offset"] - offset <= 64 * 1024
         offset = piece["next_offset"]
 
 
-@pytest.mark.parametrize("log", ["0", "0:stdin", "x:stdout", "abcdefghij:0:stdout", "0:stdout:", "-1:stdout", "\0"])
-def test_a_log_of_no_followed_job_is_refused(server: ApiServer, code: Path, log: str) -> None:
-    job = server.submit(code)
-    with pytest.raises(ProblemError) as caught:
-        make_feed(server.state, ADMIN, job=[job["id"]], log=[log])
-    assert caught.value.status == 422
+def test_a_log_of_no_followed_job_is_rejected(follow: Follow) -> None:
+    for log in ("0", "0:stdin", "x:stdout", "abcdefghij:0:stdout", "0:stdout:", "-1:stdout", "\0"):
+        with pytest.raises(ProblemError) as caught:
+            follow(log)
+        assert caught.value.status == 422
 
 
-def test_an_unknown_job_is_refused_before_the_stream_begins(server: ApiServer) -> None:
+def test_an_unknown_job_is_rejected_before_the_stream_begins(shared_server: ApiServer) -> None:
     for query, status in (("job=abcdefghij", 404), ("log=0:stdout", 422), ("last_event_id=x", 422)):
-        assert server.api.get(f"/api/v1/events?{query}").status_code == status
+        assert shared_server.api.get(f"/api/v1/events?{query}").status_code == status
 
 
 # --- the real server
@@ -271,6 +265,13 @@ def running_server(home: Path) -> Iterator[RunningServer]:
         server.process.communicate()
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server that all tests leave running."""
+    with running_server(tmp_path_factory.mktemp("running") / "home") as server:
+        yield server
+
+
 def lines_until(stream: Iterator[str], wanted: str) -> list[str]:
     seen = []
     for line in stream:
@@ -280,48 +281,59 @@ def lines_until(stream: Iterator[str], wanted: str) -> list[str]:
     raise AssertionError(f"the stream ended without {wanted!r}: {seen}")
 
 
-def test_a_server_says_where_it_is_and_keeps_its_secrets_to_its_owner(tmp_path: Path) -> None:
-    with running_server(tmp_path / "home") as server:
-        token = (server.home / "token").read_text().strip()
-        assert server.greeting[1] == f"Open {server.url}/login and sign in with the token in {server.home / 'token'}\n"
-        assert token not in "".join(server.greeting)  # which may be the system's journal
-        for path, mode in (("token", 0o600), ("server.json", 0o600), (".", 0o700)):
-            assert (server.home / path).stat().st_mode & 0o777 == mode
-        with server.client() as client:
-            assert client.get("/readyz").json()["status"] == "ready"
-            assert client.get("/api/v1/jobs").json() == {"items": [], "next": None}
+def test_a_server_prints_its_address_and_keeps_its_secrets_to_its_owner(running: RunningServer) -> None:
+    token_file = running.home / "token"
+    assert running.greeting[1] == f"Open {running.url}/login and sign in with the token in {token_file}\n"
+    assert token_file.read_text().strip() not in "".join(running.greeting)  # which may be the system's journal
+    for path, mode in (("token", 0o600), ("server.json", 0o600), (".", 0o700)):
+        assert (running.home / path).stat().st_mode & 0o777 == mode
+    with running.client() as client:
+        assert client.get("/readyz").json()["status"] == "ready"
+        assert client.get("/api/v1/jobs").json() == {"items": [], "next": None}
 
 
-def test_a_stop_ends_open_streams_at_once_and_takes_the_announcement_back(tmp_path: Path) -> None:
+def test_a_second_server_of_a_home_is_rejected_with_the_pid_of_the_first(running: RunningServer) -> None:
+    second = rekindle(running.home, "serve", "--port", "0")
+    assert second.returncode == 2
+    assert f"pid {running.process.pid}" in second.stderr
+    with running.client() as client:
+        assert client.get("/healthz").status_code == 200
+
+
+def test_a_port_in_use_is_an_error_and_leaves_no_announcement(running: RunningServer, tmp_path: Path) -> None:
+    port = running.url.rpartition(":")[2]
+    second = rekindle(tmp_path, "serve", "--port", port)
+    assert second.returncode == 2
+    assert f"port {port}" in second.stderr
+    assert "--port 0" in second.stderr
+    assert not (tmp_path / "server.json").exists()
+
+
+def test_a_stop_ends_open_streams_at_once_whether_they_are_read_or_not(tmp_path: Path) -> None:
     with running_server(tmp_path / "home") as server, server.client() as client:
-        with client.stream("GET", "/api/v1/events") as reading, client.stream("GET", "/api/v1/events") as deaf:
+        host, port = server.url.removeprefix("http://").split(":")
+        with (
+            client.stream("GET", "/api/v1/events") as reading,
+            client.stream("GET", "/api/v1/events") as unread,
+            socket.create_connection((host, int(port))) as silent,
+        ):
+            head = ["GET /api/v1/events HTTP/1.1", f"Host: {host}", f"Authorization: {server.headers['Authorization']}"]
+            silent.sendall("\r\n".join([*head, "", ""]).encode())
+            silent.recv(1)
             lines = reading.iter_lines()
             lines_until(lines, "event: hello")
-            assert deaf.status_code == 200
+            assert unread.status_code == 200
             server.process.send_signal(signal.SIGTERM)
-            asked = time.monotonic()
             list(lines)
             assert server.process.wait(timeout=20) == 0
-            assert time.monotonic() - asked < 5  # the promise: fractions of a second, not the grace of a stuck request
         assert not (server.home / "server.json").exists()
+        assert server.process.stdout is not None
         assert server.process.stderr is not None
+        assert "graceful shutdown exceeded" not in server.process.stdout.read(), "no stream used up the grace"
         assert server.process.stderr.read() == ""
 
 
-def test_a_listener_that_never_reads_does_not_hold_the_server_up(tmp_path: Path) -> None:
-    import socket
-
-    with running_server(tmp_path / "home") as server:
-        host, port = server.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port))) as deaf:
-            head = ["GET /api/v1/events HTTP/1.1", f"Host: {host}", f"Authorization: {server.headers['Authorization']}"]
-            deaf.sendall("\r\n".join([*head, "", ""]).encode())
-            deaf.recv(1)
-            server.process.send_signal(signal.SIGTERM)
-            assert server.process.wait(timeout=10) == 0
-
-
-def test_changes_reach_the_stream_and_a_later_server_goes_on_where_it_was_left(tmp_path: Path, code: Path) -> None:
+def test_changes_reach_the_stream_and_a_later_server_continues_it(tmp_path: Path, code: Path) -> None:
     (code / "train.py").write_text("")
     body = {"script": str(code / "train.py"), "device": "cpu", "python": sys.executable}
     with running_server(tmp_path / "home") as server, server.client() as client:
@@ -341,37 +353,3 @@ def test_changes_reach_the_stream_and_a_later_server_goes_on_where_it_was_left(t
         assert any(job["id"] in line for line in seen)
         again = client.post("/api/v1/jobs", json=body, headers={"Idempotency-Key": "one"}).json()
         assert again["id"] == job["id"]
-
-
-def test_a_second_server_of_a_home_is_refused_and_names_the_first(tmp_path: Path) -> None:
-    with running_server(tmp_path / "home") as server:
-        second = subprocess.run(
-            [sys.executable, "-m", "rekindle_service", "serve", "--port", "0"],
-            env={**os.environ, "REKINDLE_HOME": str(server.home)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert second.returncode == 2
-        assert f"pid {server.process.pid}" in second.stderr
-        assert "Traceback" not in second.stderr
-        with server.client() as client:
-            assert client.get("/healthz").status_code == 200
-
-
-def test_a_port_that_is_taken_is_told_and_leaves_no_announcement(tmp_path: Path) -> None:
-    with running_server(tmp_path / "one") as server:
-        port = server.url.rpartition(":")[2]
-        second = subprocess.run(
-            [sys.executable, "-m", "rekindle_service", "serve", "--port", port],
-            env={**os.environ, "REKINDLE_HOME": str(tmp_path / "two")},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert second.returncode == 2
-    assert f"port {port}" in second.stderr
-    assert "--port 0" in second.stderr
-    assert not (tmp_path / "two" / "server.json").exists()

@@ -1,4 +1,4 @@
-"""What scripts may print and log, at its worst: the service answers, in bounded pieces, and shows nothing but text."""
+"""What scripts may print and log, at its worst: the service answers, in bounded chunks, and shows nothing but text."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from api_server import ADMIN, ApiServer
-from rekindle.contract.run_dir.journal import Journal, RecordType
+from job_records import record_attempt
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.states import JobState
 from rekindle_service.api.event_stream.feed import Feed
 from rekindle_service.api.routes.events import make_feed
+from shared_server import one_server  # noqa: F401 the fixture server
 
 _LONG = 10_000_000  # bytes of a line
 _MOST_EVENT = 512 * 1024  # bytes
@@ -20,11 +21,7 @@ _MOST_EVENT = 512 * 1024  # bytes
 @pytest.fixture
 def job(server: ApiServer, code: Path) -> dict[str, Any]:
     job = server.submit(code, ranks=1)
-    run_dir = server.run_dir(job)
-    Journal(run_dir.journal).write(
-        RecordType.ATTEMPT_STARTED, attempt=1, run=1, generation="x", world_size=1, devices=["cpu:0"], warm=True
-    )
-    run_dir.attempt(1).rank(0).root.mkdir(parents=True)
+    record_attempt(server.run_dir(job))
     server.move(job, JobState.STARTING, JobState.RUNNING, attempt=1)
     return job
 
@@ -34,16 +31,14 @@ def rank(server: ApiServer, job: dict[str, Any]) -> RankDir:
     return server.run_dir(job).attempt(1).rank(0)
 
 
-def told(feed: Feed, kind: str) -> list[dict[str, Any]]:
+def polled(feed: Feed, kind: str) -> list[dict[str, Any]]:
     """The data of the next poll's events of a kind, each of bounded size."""
     events = [event.raw_data or "" for event in feed.poll() if event.event == kind]
     assert all(len(data) <= _MOST_EVENT for data in events)
     return [json.loads(data) for data in events]
 
 
-def test_a_line_of_ten_megabytes_comes_in_bounded_pieces_everywhere(
-    server: ApiServer, job: dict[str, Any], rank: RankDir
-) -> None:
+def test_a_line_of_ten_megabytes_comes_in_chunks(server: ApiServer, job: dict[str, Any], rank: RankDir) -> None:
     feed = make_feed(server.state, ADMIN, job=[job["id"]], log=["0:stdout"])
     feed.poll()
     rank.log("stdout").write_bytes(b"x" * _LONG + b"\nthe end\n")
@@ -54,7 +49,7 @@ def test_a_line_of_ten_megabytes_comes_in_bounded_pieces_everywhere(
     assert server.api.get(url).json()["items"][0]["last_line"] == "the end"
     got = ""
     while len(got) < _LONG:
-        (piece,) = told(feed, "log")
+        (piece,) = polled(feed, "log")
         got += piece["text"]
     assert got == "x" * _LONG + "\nthe end\n"
     rank.log("stdout").write_bytes(b"y" * _LONG)
@@ -70,14 +65,12 @@ def test_bytes_that_are_no_text_come_as_text(server: ApiServer, job: dict[str, A
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert (len(answer.content), int(answer.headers["x-next-offset"])) == (len(garbage), len(garbage))
-    assert told(feed, "log")[0]["text"] == answer.text
+    assert polled(feed, "log")[0]["text"] == answer.text
     (row,) = server.api.get(f"/api/v1/jobs/{job['id']}/ranks").json()["items"]
     assert row["last_line"].isprintable()
 
 
-def test_metrics_that_are_no_finite_numbers_are_null_and_huge_ones_are_numbers(
-    server: ApiServer, job: dict[str, Any], rank: RankDir
-) -> None:
+def test_metrics_that_are_not_finite_are_null(server: ApiServer, job: dict[str, Any], rank: RankDir) -> None:
     feed = make_feed(server.state, ADMIN, job=[job["id"]])
     feed.poll()
     values = '"nan": NaN, "inf": Infinity, "minus": -Infinity, "huge": 1e308, "beyond": 1e999, "tiny": 5e-324'
@@ -85,7 +78,7 @@ def test_metrics_that_are_no_finite_numbers_are_null_and_huge_ones_are_numbers(
     series = server.api.get(f"/api/v1/jobs/{job['id']}/metrics").json()["items"]
     shown = {each["name"]: each["points"][0][3] for each in series}
     assert shown == {"nan": None, "inf": None, "minus": None, "huge": 1e308, "beyond": None, "tiny": 5e-324}
-    assert told(feed, "metrics")[0]["points"][0]["values"] == shown
+    assert polled(feed, "metrics")[0]["points"][0]["values"] == shown
 
 
 def test_metric_names_by_the_thousand_cost_no_more_than_a_few(
@@ -102,7 +95,7 @@ def test_metric_names_by_the_thousand_cost_no_more_than_a_few(
     assert len(answer.content) < 100_000
     steps: list[int] = []
     while len(steps) < 50:
-        (data,) = told(feed, "metrics")
+        (data,) = polled(feed, "metrics")
         steps += [point["step"] for point in data["points"]]
     assert steps == list(range(50))
 

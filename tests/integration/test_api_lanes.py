@@ -18,8 +18,8 @@ _BEGAN = 1_700_000_000.0  # seconds since the epoch
 class Recorded:
     """A job of two ranks with the records of its keeper."""
 
-    def __init__(self, server: ApiServer, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.server, self._patch = server, monkeypatch
+    def __init__(self, server: ApiServer, code: Path) -> None:
+        self.server = server
         self.job = server.submit(code, ranks=2)
         self.run_dir = server.run_dir(self.job)
         self.journal = Journal(self.run_dir.journal)
@@ -27,16 +27,14 @@ class Recorded:
         server.move(self.job, JobState.STARTING, JobState.RUNNING, attempt=1)
 
     def at(self, seconds: float, record: RecordType, **fields: Any) -> None:
-        self._patch.setattr("rekindle.contract.run_dir.journal.time.time", lambda: _BEGAN + seconds)
-        self.journal.write(record, **fields)
-        self._patch.undo()
+        self.journal.write(record, at=_BEGAN + seconds, **fields)
 
     def attempt(self, number: int, begin: float, end: float, *, exit_code: int = 0) -> None:
         self.at(begin, RecordType.ATTEMPT_STARTED, attempt=number, run=1, world_size=2, devices=["cpu:0", "cpu:1"])
         self.at(begin + 1, RecordType.RANKS_RUNNING, attempt=number, ranks=[])
         self.at(end, RecordType.RANK_EXITED, attempt=number, rank=1, exit_code=exit_code)
         self.at(end, RecordType.RANK_EXITED, attempt=number, rank=0, signal="SIGTERM", killed=True)
-        self.at(end, RecordType.ATTEMPT_ENDED, attempt=number, outcome=None, progressed=False)
+        self.at(end, RecordType.ATTEMPT_ENDED, attempt=number, outcome=None)
 
     def sample(self, number: int, *samples: dict[str, Any] | str) -> None:
         path = self.run_dir.attempt(number).usage
@@ -60,8 +58,8 @@ def used(rank: int, cpu: float | None, phase: str = "train", step: int = 1, wait
 
 
 @pytest.fixture
-def recorded(server: ApiServer, code: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
-    return Recorded(server, code, monkeypatch)
+def recorded(shared_server: ApiServer, shared_code: Path) -> Recorded:
+    return Recorded(shared_server, shared_code)
 
 
 def test_every_rank_of_every_attempt_has_a_lane(recorded: Recorded) -> None:
@@ -108,7 +106,7 @@ def test_gpus_count_instead_of_the_processor_and_samples_of_one_point_are_averag
     assert attempt["totals"]["gpu_memory_bytes"] == [1 << 30]
 
 
-def test_samples_of_before_and_forged_ones_do_no_harm(recorded: Recorded, tmp_path: Path) -> None:
+def test_samples_of_earlier_versions_and_forged_ones_do_no_harm(recorded: Recorded) -> None:
     old = sample(5, used(0, 1.0))
     for name in ("phase", "step", "waiting"):
         del old["ranks"][0][name]
@@ -143,9 +141,9 @@ def test_many_ranks_have_fewer_points(recorded: Recorded) -> None:
 def test_a_range_without_time_is_rejected(recorded: Recorded) -> None:
     url = f"/api/v1/jobs/{recorded.job['id']}/lanes"
     answer = recorded.server.api.get(url, params={"from": 20, "to": 10})
-    assert answer.status_code == 422
     (error,) = answer.json()["errors"]
-    assert (error["field"], error["rule"]) == ("to", "must be later than `from`, which is 20.000")
+    assert (answer.status_code, error["field"]) == (422, "to")
+    assert error["rule"] == "must be later than `from`, which is 20.000"
     assert recorded.server.api.get(url, params={"points": 0}).status_code == 422
     assert recorded.server.api.get(url).json()["attempts"] == [], "by default from submission to now"
 

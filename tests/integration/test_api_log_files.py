@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer
-from rekindle.contract.run_dir.journal import Journal, RecordType
+from job_records import record_attempt
+from shared_server import one_server  # noqa: F401 the fixture server
 
 WriteLog = Callable[..., Path]
 
@@ -17,10 +18,8 @@ WriteLog = Callable[..., Path]
 @pytest.fixture
 def job(server: ApiServer, code: Path) -> dict[str, Any]:
     job = server.submit(code, ranks=2)
-    journal = Journal(server.run_dir(job).journal)
     for attempt in (1, 2):
-        told = {"run": 1, "generation": "g", "world_size": 2, "devices": ["cpu:0", "cpu:1"], "warm": True}
-        journal.write(RecordType.ATTEMPT_STARTED, attempt=attempt, **told)
+        record_attempt(server.run_dir(job), attempt, world_size=2)
     return job
 
 
@@ -28,7 +27,6 @@ def job(server: ApiServer, code: Path) -> dict[str, Any]:
 def write(server: ApiServer, job: dict[str, Any]) -> WriteLog:
     def write_log(data: bytes, rank: int = 0, stream: str = "stdout", attempt: int = 2) -> Path:
         path = server.run_dir(job).attempt(attempt).rank(rank).log(stream)
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         return path
 
@@ -39,7 +37,7 @@ def get(server: ApiServer, job: dict[str, Any], path: str, **query: Any) -> Any:
     return server.api.get(f"/api/v1/jobs/{job['id']}/{path}", params=query)
 
 
-def test_a_log_of_a_gigabyte_is_searched_in_pieces(server: ApiServer, job: dict[str, Any], write: WriteLog) -> None:
+def test_a_log_of_a_gigabyte_is_searched_in_chunks(server: ApiServer, job: dict[str, Any], write: WriteLog) -> None:
     path = write(b"start\n")
     with path.open("r+b") as file:  # sparse, with more holes than a keeper makes: it is read as it is
         for part in range(1, 200):
@@ -74,9 +72,9 @@ def test_all_ranks_are_searched_at_once(server: ApiServer, job: dict[str, Any], 
     assert get(server, job, "logs/search", q="hit", stream="stdout").json()["items"] == []
 
 
-@pytest.mark.parametrize("query", [{}, {"q": ""}, {"q": "x" * 201}, {"q": "x", "from": -1}, {"q": "x", "limit": 0}])
-def test_a_senseless_search_is_refused(server: ApiServer, job: dict[str, Any], query: dict[str, Any]) -> None:
-    assert get(server, job, "ranks/0/log/search", **query).status_code == 422
+def test_a_senseless_search_is_rejected(server: ApiServer, job: dict[str, Any]) -> None:
+    for query in ({}, {"q": ""}, {"q": "x" * 201}, {"q": "x", "from": -1}, {"q": "x", "limit": 0}):
+        assert get(server, job, "ranks/0/log/search", **query).status_code == 422, query
 
 
 def test_a_log_that_is_not_there_yet_has_no_match_and_is_an_empty_file(server: ApiServer, job: dict[str, Any]) -> None:
@@ -90,17 +88,15 @@ def test_one_log_comes_byte_by_byte(server: ApiServer, job: dict[str, Any], writ
     write(data, rank=1)
     answer = get(server, job, "ranks/1/log/file")
     assert answer.content == data
-    assert answer.headers["content-disposition"] == 'attachment; filename="job-1-attempt-2-rank-1-stdout.log"'
+    name = f"job-{job['number']}-attempt-2-rank-1-stdout.log"
+    assert answer.headers["content-disposition"] == f'attachment; filename="{name}"'
     assert answer.headers["content-type"] == "application/octet-stream"
 
 
 def test_all_logs_come_as_one_archive(server: ApiServer, job: dict[str, Any], write: WriteLog, tmp_path: Path) -> None:
     write(b"first", attempt=1)
-    write(b"second")
     write(b"\xff\x00", rank=1, stream="stderr")
     (tmp_path / "secret").write_text("token")
-    write(b"").unlink()
-    write(b"", rank=1).unlink()
     server.run_dir(job).attempt(2).rank(1).log("stdout").symlink_to(tmp_path / "secret")
     server.run_dir(job).keeper_log.write_text("kept")
 

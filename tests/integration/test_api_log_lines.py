@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer
-from rekindle.contract.run_dir.journal import Journal, RecordType
+from job_records import record_attempt
 from rekindle.contract.run_dir.log_times import LogName, LogSizes
+from shared_server import one_server  # noqa: F401 the fixture server
 
 LINES = [
     (1, "stdout", "step 1"),
@@ -22,15 +23,10 @@ LINES = [
 @pytest.fixture
 def job(server: ApiServer, code: Path) -> dict[str, Any]:
     job = server.submit(code, ranks=2)
-    journal = Journal(server.run_dir(job).journal)
-    started = {"run": 1, "generation": "g", "world_size": 2, "devices": ["cpu:0", "cpu:1"], "warm": True}
-    journal.write(RecordType.ATTEMPT_STARTED, attempt=1, **started)
-    directory = server.run_dir(job).attempt(1)
+    directory = record_attempt(server.run_dir(job), world_size=2)
     sizes: dict[LogName, int] = {}
-    directory.root.mkdir(parents=True)
     for number, (rank, stream, text) in enumerate(LINES):
         path = directory.rank(rank).log(stream)
-        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
             file.write(f"{text}\n")
         sizes[LogName(rank, stream)] = path.stat().st_size
@@ -102,7 +98,7 @@ def test_times_of_one_log_come_by_offset(server: ApiServer, job: dict[str, Any])
     assert server.api.get(url, params={"to": 7}).json()["items"] == [[7, 1001.0]]
 
 
-def test_what_is_no_position_is_refused(server: ApiServer, job: dict[str, Any]) -> None:
+def test_what_is_no_position_is_rejected(server: ApiServer, job: dict[str, Any]) -> None:
     for query in ({"after": "nonsense"}, {"before": "0-stdout-1"}, {"after": "0-stdout-1-2", "at": 3}):
         answer = read(server, job, **query)
         assert answer.status_code == 422, answer.text

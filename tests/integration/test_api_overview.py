@@ -82,9 +82,7 @@ def test_a_failure_needs_nobody_once_it_was_seen_until_it_fails_again(server: Ap
     assert names(overview(server)["needs_you"]) == ["broken", "held"]
 
 
-def test_archived_jobs_are_in_no_section_and_only_ended_jobs_can_be_archived(
-    server: ApiServer, lab: dict[str, Any]
-) -> None:
+def test_only_ended_jobs_can_be_archived_and_leave_all_sections(server: ApiServer, lab: dict[str, Any]) -> None:
     assert patch(server, lab["good"], archived=True).json()["archived_at"] is not None
     assert names(overview(server)["done"]) == ["stopped"]
     assert patch(server, lab["good"], archived=False).json()["archived_at"] is None
@@ -118,7 +116,7 @@ def test_an_experiment_is_one_row_that_moves_with_its_last_end(server: ApiServer
     assert names(overview(server, limit=1)["done"]) == ["rates"]
 
 
-def test_a_full_disk_and_a_device_that_is_put_aside_come_first(
+def test_a_full_disk_and_an_unusable_device_come_first(
     server: ApiServer, lab: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rekindle_service.config.home.MIN_FREE_BYTES", 1 << 60)

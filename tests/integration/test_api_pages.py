@@ -27,7 +27,7 @@ def test_the_number_of_a_job_leads_to_its_page(server: ApiServer, code: Path) ->
         ("/jobs/4711", "No job is called &#39;4711&#39;, nor has it as id or number; there is no job yet."),
     ],
 )
-def test_a_person_gets_a_page_that_says_what_is_wrong(server: ApiServer, path: str, sentence: str) -> None:
+def test_a_person_gets_a_page_with_the_problem(server: ApiServer, path: str, sentence: str) -> None:
     answer = server.api.get(path, headers=BROWSER)
     assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
     assert "<h1>Page not found</h1>" in answer.text
@@ -53,9 +53,3 @@ def test_the_page_of_the_api_has_the_policy_of_all_pages_and_its_files_are_kept(
         assert answer.content == server.api.get(url, headers={"Accept-Encoding": "identity"}).content
         assert "immutable" in answer.headers["Cache-Control"]
         assert server.api.get(f"{url}.map").status_code == 404
-
-
-def test_a_stranger_sees_neither_the_page_of_the_api_nor_its_files(server: ApiServer) -> None:
-    version = re.findall(r'"(/docs/api/[^"]+)"', server.api.get("/docs/api").text)[0]
-    for path in ("/docs/api", version):
-        assert server.stranger.get(path).status_code == 401

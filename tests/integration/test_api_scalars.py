@@ -7,7 +7,7 @@ from typing import Any
 
 from api_server import ADMIN, ApiServer
 from event_files import EventFile
-from rekindle.contract.run_dir.journal import Journal, RecordType
+from job_records import record_attempt
 from rekindle.contract.states import JobState
 from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
 from rekindle_service.api.routes.events import make_feed
@@ -16,13 +16,10 @@ from rekindle_service.run_readers.metrics import read_run_series
 
 def attempt(server: ApiServer, job: dict[str, Any], number: int) -> TensorBoardImport:
     run_dir = server.run_dir(job)
-    fields = {"run": 1, "generation": "x", "world_size": 1, "devices": ["cpu:0"], "warm": True}
-    Journal(run_dir.journal).write(RecordType.ATTEMPT_STARTED, attempt=number, **fields)
-    run_dir.attempt(number).ranks.mkdir(parents=True)
-    return TensorBoardImport(run_dir.attempt(number).scalars, (run_dir.code,))
+    return TensorBoardImport(record_attempt(run_dir, number).scalars, (run_dir.code,))
 
 
-def test_steps_done_again_are_told_for_each_attempt_and_live(server: ApiServer, code: Path) -> None:
+def test_replayed_steps_are_shown_for_each_attempt_and_live(server: ApiServer, code: Path) -> None:
     job = server.submit(code)
     server.move(job, JobState.STARTING, JobState.RUNNING)
     run_dir, feed = server.run_dir(job), make_feed(server.state, ADMIN, job=[job["id"]])
@@ -33,8 +30,8 @@ def test_steps_done_again_are_told_for_each_attempt_and_live(server: ApiServer, 
         for step in steps:
             file.add(step, loss=step / 8 + number)
         log.finish([])
-        told = [json.loads(event.raw_data or "") for event in feed.poll() if event.event == "metrics"]
-        assert [(each["attempt"], [point["step"] for point in each["points"]]) for each in told] == [
+        polled = [json.loads(event.raw_data or "") for event in feed.poll() if event.event == "metrics"]
+        assert [(each["attempt"], [point["step"] for point in each["points"]]) for each in polled] == [
             (number, list(steps))
         ]
     items = server.api.get(f"/api/v1/jobs/{job['id']}/metrics", params={"name": "loss"}).json()["items"]

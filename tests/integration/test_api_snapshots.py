@@ -12,6 +12,8 @@ import pytest
 from api_server import ApiServer
 from rekindle.contract.run_dir.snapshots import read_pins
 from rekindle.contract.states import JobState
+from rekindle_service.store.tables import Job
+from shared_server import one_server  # noqa: F401 the fixture server
 from snapshot_files import write_snapshot
 
 Take = Callable[[int], Path]
@@ -34,12 +36,18 @@ def url(job: dict[str, Any], path: str) -> str:
     return f"/api/v1/jobs/{job['id']}/{path}"
 
 
+def row_of(server: ApiServer, job: dict[str, Any]) -> Job:
+    row = server.state.store.job(job["id"])
+    assert row is not None
+    return row
+
+
 def fail(server: ApiServer, job: dict[str, Any]) -> None:
     server.move(job, JobState.STARTING, run=1)
     server.move(job, JobState.FAILED)
 
 
-def test_a_pin_is_kept_until_it_is_taken_off(server: ApiServer, job: dict[str, Any], take: Take) -> None:
+def test_a_pin_is_kept_until_it_is_removed(server: ApiServer, job: dict[str, Any], take: Take) -> None:
     take(10)
     take(20)
     assert server.api.put(url(job, "snapshots/10/pin")).status_code == 204
@@ -50,36 +58,24 @@ def test_a_pin_is_kept_until_it_is_taken_off(server: ApiServer, job: dict[str, A
     assert read_pins(server.run_dir(job).pins) == set()
 
 
-@pytest.mark.parametrize(("step", "status"), [(30, 404), (-1, 422), (10**12, 422)])
-def test_what_is_not_there_cannot_be_pinned(
-    server: ApiServer, job: dict[str, Any], take: Take, step: int, status: int
-) -> None:
+def test_a_snapshot_that_does_not_exist_cannot_be_pinned(server: ApiServer, job: dict[str, Any], take: Take) -> None:
     take(10)
-    assert server.api.put(url(job, f"snapshots/{step}/pin")).status_code == status
+    for step, status in ((30, 404), (-1, 422), (10**12, 422)):
+        assert server.api.put(url(job, f"snapshots/{step}/pin")).status_code == status
     assert read_pins(server.run_dir(job).pins) == set()
 
 
-def test_a_job_goes_back_to_a_chosen_snapshot(server: ApiServer, job: dict[str, Any], take: Take) -> None:
+def test_a_job_goes_back_to_a_chosen_snapshot_once(server: ApiServer, job: dict[str, Any], take: Take) -> None:
     take(10)
     take(20)
     fail(server, job)
     answer = server.api.post(url(job, "resume"), json={"snapshot": 10})
     assert answer.status_code == 202, answer.text
     assert (answer.json()["state"], answer.json()["snapshot_step"]) == ("queued", 10)
-    row = server.state.store.job(job["id"])
-    assert row is not None
-    assert row.rewind == {"run": 2, "step": 10}
-
-
-def test_a_plain_resume_forgets_an_earlier_choice(server: ApiServer, job: dict[str, Any], take: Take) -> None:
-    take(10)
-    fail(server, job)
-    server.api.post(url(job, "resume"), json={"snapshot": 10})
+    assert row_of(server, job).rewind == {"run": 2, "step": 10}
     server.move(job, JobState.CANCELLED)
     assert server.api.post(url(job, "resume")).status_code == 202
-    row = server.state.store.job(job["id"])
-    assert row is not None
-    assert row.rewind == {}
+    assert row_of(server, job).rewind == {}, "a plain resume forgets the choice"
 
 
 def test_a_held_job_can_go_back_too_and_keeps_its_choice(server: ApiServer, job: dict[str, Any], take: Take) -> None:
@@ -90,30 +86,23 @@ def test_a_held_job_can_go_back_too_and_keeps_its_choice(server: ApiServer, job:
     assert (answer["intent"], answer["snapshot_step"]) == ("run", 10)
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "slug"),
-    [
+def test_no_job_goes_back_where_something_would_be_lost(server: ApiServer, job: dict[str, Any], take: Take) -> None:
+    take(5)
+    take(10)
+    (take(20) / "model.pt").unlink()
+    server.api.put(url(job, "snapshots/10/pin"))
+    fail(server, job)
+    for body, status, slug in (
         ({"snapshot": 30}, 404, "unknown-snapshot"),
         ({"snapshot": 20}, 409, "damaged-snapshot"),
         ({"snapshot": 5}, 409, "pinned-snapshot"),
         ({"snapshot": -1}, 422, "invalid-request"),
         ({"snapshot": "10"}, 422, "invalid-request"),
         ({"step": 10}, 422, "invalid-request"),
-    ],
-)
-def test_no_job_goes_back_where_something_would_be_lost(
-    server: ApiServer, job: dict[str, Any], take: Take, body: dict[str, Any], status: int, slug: str
-) -> None:
-    take(5)
-    take(10)
-    (take(20) / "model.pt").unlink()
-    server.api.put(url(job, "snapshots/10/pin"))
-    fail(server, job)
-    answer = server.api.post(url(job, "resume"), json=body)
-    assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}")
-    row = server.state.store.job(job["id"])
-    assert row is not None
-    assert row.state is JobState.FAILED
+    ):
+        answer = server.api.post(url(job, "resume"), json=body)
+        assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}")
+        assert row_of(server, job).state is JobState.FAILED
 
 
 def test_a_snapshot_comes_as_an_archive(server: ApiServer, job: dict[str, Any], take: Take) -> None:
@@ -125,15 +114,18 @@ def test_a_snapshot_comes_as_an_archive(server: ApiServer, job: dict[str, Any], 
     assert server.api.get(url(job, "snapshots/11/files.zip")).status_code == 404
 
 
-def test_the_configuration_shows_code_and_environment(server: ApiServer, job: dict[str, Any], code: Path) -> None:
-    told = server.api.get(url(job, "configuration")).json()
-    assert told["code"]["digest"].startswith("sha256:")
-    assert (told["code"]["files"], told["code"]["bytes"]) == (1, 12)
-    assert told["environment"] is None
+def test_the_configuration_shows_code_and_environment(server: ApiServer, job: dict[str, Any]) -> None:
+    def configuration() -> dict[str, Any]:
+        return server.api.get(url(job, "configuration")).json()
+
+    code = configuration()["code"]
+    assert code["digest"].startswith("sha256:")
+    assert (code["files"], code["bytes"]) == (1, 12)
+    assert configuration()["environment"] is None
     server.run_dir(job).surroundings.write_text('{"python": "3.11.2", "packages": {"torch": "2.15"}}')
-    assert server.api.get(url(job, "configuration")).json()["environment"]["packages"] == {"torch": "2.15"}
+    assert configuration()["environment"]["packages"] == {"torch": "2.15"}
     server.run_dir(job).surroundings.write_text("nonsense")
-    assert server.api.get(url(job, "configuration")).json()["environment"] is None
+    assert configuration()["environment"] is None
 
 
 def test_the_code_of_two_jobs_is_compared(server: ApiServer, job: dict[str, Any], code: Path) -> None:

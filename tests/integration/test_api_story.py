@@ -36,15 +36,14 @@ class Story:
     def __init__(self, server: ApiServer, code: Path, **fields: Any) -> None:
         self.server = server
         (code / "train.py").write_text(_SCRIPT)
-        answer = server.api.post(
-            "/api/v1/jobs", json={"script": "train.py", "code": {"path": str(code)}, "device": "cpu", **fields}
-        )
+        body = {"script": "train.py", "code": {"path": str(code)}, "device": "cpu", **fields}
+        answer = server.api.post("/api/v1/jobs", json=body)
         assert answer.status_code == 201, answer.text
         self.job = answer.json()
         self.run_dir: RunDir = server.run_dir(self.job)
 
     def fail(self, outcome: Outcome, *, attempt: int = 1, state: JobState = JobState.FAILED) -> None:
-        """The attempts before this one failed by signals."""
+        """End this attempt and the job; the attempts before it failed by signals."""
         row = self.server.state.store.job(self.job["id"])
         assert row is not None
         before = Outcome(OutcomeClass.SIGNAL, "Rank 1 was killed by SIGKILL.", rank=1, signal="SIGKILL")
@@ -88,8 +87,8 @@ def raised(traceback: str = "", **fields: Any) -> Outcome:
 
 
 @pytest.fixture
-def story(server: ApiServer, code: Path) -> Story:
-    return Story(server, code)
+def story(shared_server: ApiServer, code: Path) -> Story:
+    return Story(shared_server, code)
 
 
 def test_a_failure_shows_the_users_frames_first_with_the_lines_around_them(story: Story) -> None:

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer
-from rekindle.contract.files import write_json
-from rekindle.contract.processes import ProcessIdentity
-from rekindle.contract.run_dir.journal import Journal, RecordType
-from rekindle.contract.run_dir.rank_records import RankState, RankStatus
+from job_records import record_attempt, record_keeper, record_status
 from rekindle.contract.run_dir.usage import GpuUsage, RankUsage, UsageSample
 from rekindle.contract.states import JobState
 from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.tables import Attempt
+from shared_server import one_server  # noqa: F401 the fixture server
 
 _GPU = GpuUsage(1, 50, 1 << 30, 2 << 30, 60, 300.0)
 
@@ -26,18 +24,10 @@ def job(server: ApiServer, code: Path) -> dict[str, Any]:
     """Two ranks, both of them this very process, as far as the server can see."""
     job = server.submit(code, ranks=2)
     run_dir = server.run_dir(job)
-    identity = ProcessIdentity.own()
-    keeper = {"pid": identity.pid, "start_time": identity.start_time, "boot_id": identity.boot_id}
-    journal = Journal(run_dir.journal)
-    journal.write(RecordType.KEEPER_STARTED, run=1, keeper=keeper)
-    journal.write(RecordType.ATTEMPT_STARTED, attempt=1, run=1, world_size=2, devices=["cuda:4", "cuda:5"])
-    run_dir.attempt(1).ranks.mkdir(parents=True)
+    record_keeper(run_dir)
+    attempt = record_attempt(run_dir, world_size=2, devices=["cuda:4", "cuda:5"])
     for rank in range(2):
-        status = RankStatus(
-            rank, rank, 2, "box", identity.pid, identity.start_time, f"cuda:{rank}", RankState.RUNNING, 1.0
-        )
-        run_dir.attempt(1).rank(rank).root.mkdir()
-        write_json(run_dir.attempt(1).rank(rank).status, {**status.to_json(), "saving_seconds": 2.0})
+        record_status(attempt.rank(rank), rank, device=f"cuda:{rank}", saving_seconds=2.0)
     server.move(job, JobState.STARTING, JobState.RUNNING, attempt=1)
     return job
 
@@ -52,23 +42,24 @@ def write(server: ApiServer, job: dict[str, Any], *samples: dict[str, Any]) -> N
     path.write_text("".join(json.dumps(each) + "\n" for each in samples))
 
 
+def usage_of_ranks(server: ApiServer, job: dict[str, Any]) -> list[Any]:
+    return [row["usage"] for row in server.api.get(f"/api/v1/jobs/{job['id']}/ranks").json()["items"]]
+
+
 def test_a_living_rank_shows_what_it_uses_now(server: ApiServer, job: dict[str, Any]) -> None:
-    url = f"/api/v1/jobs/{job['id']}/ranks"
-    assert [row["usage"] for row in server.api.get(url).json()["items"]] == [None, None]
+    assert usage_of_ranks(server, job) == [None, None]
     write(server, job, sample(time.time() - 5, None), sample(time.time(), 87.5))
-    first, second = (row["usage"] for row in server.api.get(url).json()["items"])
+    first, second = usage_of_ranks(server, job)
     assert (first["cpu_percent"], first["rss_bytes"], first["devices"]) == (87.5, 1000, [])
     assert [(gpu["index"], gpu["utilization_percent"]) for gpu in second["devices"]] == [(1, 50)]
     write(server, job, sample(time.time() - 3600, 87.5))
-    assert [row["usage"] for row in server.api.get(url).json()["items"]] == [None, None], (
-        "nobody has looked for an hour"
-    )
+    assert usage_of_ranks(server, job) == [None, None], "the last sample is an hour old"
     write(server, job, sample(time.time(), 87.5))
     server.move(job, JobState.FAILED)
-    assert [row["usage"] for row in server.api.get(url).json()["items"]] == [None, None]
+    assert usage_of_ranks(server, job) == [None, None]
 
 
-def test_the_series_is_told_by_rank_and_thinned_with_the_last_look_kept(server: ApiServer, job: dict[str, Any]) -> None:
+def test_the_series_comes_by_rank_and_thinned_with_the_last_sample_kept(server: ApiServer, job: dict[str, Any]) -> None:
     url = f"/api/v1/jobs/{job['id']}/usage"
     assert server.api.get(url).json() == {"items": [], "next": None}
     write(server, job, *(sample(float(at), float(at)) for at in range(1000)))
@@ -83,7 +74,7 @@ def test_the_series_is_told_by_rank_and_thinned_with_the_last_look_kept(server: 
     assert len(only["points"]) == 250
 
 
-def test_a_rank_or_attempt_that_is_not_there_is_said_to_be_missing(server: ApiServer, job: dict[str, Any]) -> None:
+def test_a_missing_rank_or_attempt_is_a_problem_with_its_name(server: ApiServer, job: dict[str, Any]) -> None:
     url = f"/api/v1/jobs/{job['id']}/usage"
     assert server.api.get(url, params={"rank": 2}).json()["type"] == "/problems/unknown-rank"
     assert server.api.get(url, params={"attempt": 9}).json()["type"] == "/problems/unknown-attempt"
@@ -97,7 +88,7 @@ def test_a_script_that_writes_over_the_figures_gets_no_other_file_shown(server: 
     assert server.api.get(f"/api/v1/jobs/{job['id']}/usage").json()["items"] == []
     path.unlink()
     os.mkfifo(path)
-    assert [row["usage"] for row in server.api.get(f"/api/v1/jobs/{job['id']}/ranks").json()["items"]] == [None, None]
+    assert usage_of_ranks(server, job) == [None, None]
 
 
 def test_the_intervals_of_a_job_add_up_to_its_goodput(server: ApiServer, job: dict[str, Any]) -> None:
@@ -111,21 +102,15 @@ def test_the_intervals_of_a_job_add_up_to_its_goodput(server: ApiServer, job: di
         0: Attempt(job_id=row.id, number=1, saving_seconds=4.0, **ended),
     }
     server.state.store.apply_journal(row, RowChanges(1, attempts=attempts))
-    shown = server.run_dir(job).attempt(2).rank(0)
-    shown.root.mkdir(parents=True)
-    (shown.status).write_text((server.run_dir(job).attempt(1).rank(0).status).read_text())
-    told = server.api.get(f"/api/v1/jobs/{job['id']}/time").json()
-    first = [(interval["category"], interval["seconds"]) for interval in told["intervals"] if interval["attempt"] == 1]
+    rank = server.run_dir(job).attempt(2).rank(0)
+    rank.root.mkdir(parents=True)
+    record_status(rank, 0, saving_seconds=2.0)
+    breakdown = server.api.get(f"/api/v1/jobs/{job['id']}/time").json()
+    intervals = breakdown["intervals"]
+    first = [(interval["category"], interval["seconds"]) for interval in intervals if interval["attempt"] == 1]
     assert first == [("starting", 1.0), ("training", 3.0), ("saving", 4.0), ("replayed", 3.0)]
-    second = {interval["category"]: interval["seconds"] for interval in told["intervals"] if interval["attempt"] == 2}
-    assert second["saving"] == 2.0, "as the running rank says itself"
-    spent = told["seconds"]
+    second = {interval["category"]: interval["seconds"] for interval in intervals if interval["attempt"] == 2}
+    assert second["saving"] == 2.0, "as the running rank reports"
+    spent = breakdown["seconds"]
     assert set(spent) == {"queued", "waiting", "starting", "training", "saving", "replayed"}
-    assert told["goodput"] == pytest.approx(spent["training"] / (sum(spent.values()) - spent["queued"]))
-
-
-def test_the_time_of_a_job_in_the_queue_is_all_queued(server: ApiServer, code: Path) -> None:
-    job = server.submit(code)
-    told = server.api.get(f"/api/v1/jobs/{job['id']}/time").json()
-    assert told["goodput"] is None
-    assert {interval["category"] for interval in told["intervals"]} == {"queued"}
+    assert breakdown["goodput"] == pytest.approx(spent["training"] / (sum(spent.values()) - spent["queued"]))

@@ -20,7 +20,7 @@ def at_home(tmp_path, monkeypatch):
 
 
 def train(accuracies, *, snapshot_policy=RARELY, monitor="accuracy", early=()):
-    """An epoch for each accuracy, which is logged behind its batches; those of ``early`` in mid-epoch instead."""
+    """Train an epoch for each accuracy, which is logged after its batches, or in mid-epoch for those in ``early``."""
     torch.manual_seed(0)
     model = torch.nn.Linear(1, 1)
     with Run(model=model, device="cpu", snapshot_policy=snapshot_policy, monitor=monitor) as run:
@@ -35,7 +35,7 @@ def train(accuracies, *, snapshot_policy=RARELY, monitor="accuracy", early=()):
 
 
 def epochs_kept(tmp_path):
-    """By the epochs that had ended when they were taken."""
+    """How many epochs had ended when each snapshot was taken."""
     return sorted(int(path.parent.name) // STEPS for path in tmp_path.glob("snapshots/*/manifest.json"))
 
 
@@ -46,9 +46,20 @@ def test_the_best_epoch_is_saved_and_kept_though_the_policy_asks_for_none(tmp_pa
     assert json.loads((tmp_path / "snapshots/000000000015/manifest.json").read_text())["score"]["value"] == 0.4
 
 
-def test_less_is_better_where_the_name_has_a_sign(tmp_path):
-    train([0.9, 0.1, 0.5, 0.4], monitor="-accuracy")
-    assert epochs_kept(tmp_path) == [2, 4]
+@pytest.mark.parametrize(
+    ("accuracies", "options", "kept"),
+    [
+        ([0.9, 0.1, 0.5, 0.4], {"monitor": "-accuracy"}, [2, 4]),
+        ([0.1, 0.9, 0.2], {"snapshot_policy": SnapshotPolicy(every_epochs=1, keep_last=1), "early": [1]}, [3]),
+        ([0.1, float("nan"), 0.05], {}, [1, 3]),
+    ],
+    ids=["less is better with a minus", "a value of another step is no score of a snapshot", "nan is no score"],
+)
+def test_the_best_is_the_finite_value_of_the_step_of_a_snapshot_by_the_sign_of_the_name(
+    tmp_path, accuracies, options, kept
+):
+    train(accuracies, **options)
+    assert epochs_kept(tmp_path) == kept
 
 
 def test_the_next_run_knows_the_best_of_the_one_before(tmp_path):
@@ -57,22 +68,8 @@ def test_the_next_run_knows_the_best_of_the_one_before(tmp_path):
     assert epochs_kept(tmp_path) == [2, 5]
     train([0.1, 0.9, 0.5, 0.6, 0.7, 0.95, 0.3])
     assert epochs_kept(tmp_path) == [6, 7]
-
-
-def test_a_value_of_another_step_does_not_speak_for_a_snapshot(tmp_path):
-    train([0.1, 0.9, 0.2], snapshot_policy=SnapshotPolicy(every_epochs=1, keep_last=1), early=[1])
-    assert epochs_kept(tmp_path) == [3]
-
-
-def test_a_value_that_is_not_finite_is_no_score(tmp_path):
-    train([0.1, float("nan"), 0.05])
-    assert epochs_kept(tmp_path) == [1, 3]
-
-
-def test_the_best_stays_when_nobody_asks_for_it_any_more(tmp_path):
-    train([0.1, 0.9, 0.5])
-    train([0.1, 0.9, 0.5, 0.6], monitor=None)
-    assert epochs_kept(tmp_path) == [2, 4]
+    train([0.1, 0.9, 0.5, 0.6, 0.7, 0.95, 0.3, 0.4], monitor=None)
+    assert epochs_kept(tmp_path) == [6, 8], "the best one stays without a metric to monitor"
 
 
 def test_a_metric_that_is_never_logged_is_named(tmp_path, caplog):

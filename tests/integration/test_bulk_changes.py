@@ -21,17 +21,17 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 def test_every_job_that_has_not_ended_gets_the_intent_and_its_event(store: Store) -> None:
     jobs = [store.add_job(a_job()) for _ in range(5)]
-    cancelled = _end(store, jobs[1])
+    cancelled = store.transition(jobs[1].id, JobState.CANCELLED, expected={JobState.QUEUED}, reason="no more")
     before = store.queue_revision
     store.bulk.set_intent([*(job.id for job in jobs), "gone"], JobIntent.CANCEL)
-    assert [_now(store, job).intent for job in jobs] == ["cancel", "run", "cancel", "cancel", "cancel"]
-    assert _now(store, jobs[1]).version == cancelled.version
+    assert [store.job(job.id).intent for job in jobs] == ["cancel", "run", "cancel", "cancel", "cancel"]
+    assert store.job(jobs[1].id).version == cancelled.version
     assert store.queue_revision - before == 3, "in parts"
-    versions = [_now(store, job).version for job in jobs if job is not jobs[1]]
+    versions = [store.job(job.id).version for job in jobs if job is not jobs[1]]
     assert versions == sorted(set(versions))
     assert [event.id for job in jobs for event in store.events(job.id) if event.kind == "intent"] == versions
     store.bulk.set_intent([job.id for job in jobs], JobIntent.CANCEL)
-    assert [_now(store, job).version for job in jobs if job is not jobs[1]] == versions, "nothing has changed"
+    assert [store.job(job.id).version for job in jobs if job is not jobs[1]] == versions, "nothing has changed"
 
 
 def test_jobs_in_the_expected_state_get_the_other_one_with_its_columns(store: Store) -> None:
@@ -39,7 +39,7 @@ def test_jobs_in_the_expected_state_get_the_other_one_with_its_columns(store: St
     store.transition(jobs[2].id, JobState.STARTING, expected={JobState.QUEUED}, reason="its turn")
     ids = [job.id for job in jobs]
     store.bulk.transition(ids, JobState.CANCELLED, expected={JobState.QUEUED}, reason="no more", ended_at=7.0)
-    rows = [_now(store, job) for job in jobs]
+    rows = [store.job(job.id) for job in jobs]
     assert [row.state for row in rows] == ["cancelled", "cancelled", "starting", "cancelled", "cancelled"]
     assert [row.ended_at for row in rows] == [7.0, 7.0, None, 7.0, 7.0]
     event = store.events(jobs[4].id)[-1]
@@ -66,19 +66,7 @@ def test_an_error_in_the_middle_leaves_whole_parts(store: Store, monkeypatch: py
     ids = [job.id for job in jobs]
     with pytest.raises(RuntimeError):
         store.bulk.transition(ids, JobState.CANCELLED, expected={JobState.QUEUED}, reason="no more")
-    assert [_now(store, job).state for job in jobs] == ["cancelled", "cancelled", "queued", "queued"]
+    assert [store.job(job.id).state for job in jobs] == ["cancelled", "cancelled", "queued", "queued"]
     monkeypatch.undo()
     store.bulk.transition(ids, JobState.CANCELLED, expected={JobState.QUEUED}, reason="no more")
-    assert {_now(store, job).state for job in jobs} == {JobState.CANCELLED}
-
-
-def _now(store: Store, job: Job) -> Job:
-    row = store.job(job.id)
-    assert row is not None
-    return row
-
-
-def _end(store: Store, job: Job) -> Job:
-    ended = store.transition(job.id, JobState.CANCELLED, expected={JobState.QUEUED}, reason="no more")
-    assert ended is not None
-    return ended
+    assert {store.job(job.id).state for job in jobs} == {JobState.CANCELLED}

@@ -13,16 +13,12 @@ from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
 
-
-@pytest.fixture
-def running(home: Path) -> Iterator[ServeProcess]:
-    with ServeProcess(home) as process:
-        yield process
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-def played(running: ServeProcess, home: Path) -> Iterator[PlayedJob]:
-    job = PlayedJob(home, "digits")
+def played(served_home: Path) -> Iterator[PlayedJob]:
+    job = PlayedJob(served_home, "digits")
     yield job
     job.close()
 
@@ -32,8 +28,8 @@ def findings(home: Path, *words: str) -> tuple[int, dict[str, dict[str, Any]]]:
     return done.returncode, {finding["name"]: finding for finding in json.loads(done.stdout)}
 
 
-def test_this_machine_passes_and_so_does_a_private_home(home: Path, running: ServeProcess) -> None:
-    code, found = findings(home)
+def test_this_machine_passes_and_so_does_a_private_home(served_home: Path) -> None:
+    code, found = findings(served_home)
     problems = {name: finding for name, finding in found.items() if finding["level"] == "problem"}
     assert problems == {}
     assert code == 0
@@ -42,8 +38,9 @@ def test_this_machine_passes_and_so_does_a_private_home(home: Path, running: Ser
     assert found["server"]["detail"].endswith("answers")
 
 
-def test_an_open_token_and_a_killed_server_are_found(home: Path, running: ServeProcess, tmp_path: Path) -> None:
-    running.kill()
+def test_an_open_token_and_a_killed_server_are_found(home: Path, tmp_path: Path) -> None:
+    with ServeProcess(home) as server:
+        server.kill()
     (home / "token").chmod(0o644)
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexit 1\n")
@@ -56,12 +53,12 @@ def test_an_open_token_and_a_killed_server_are_found(home: Path, running: ServeP
     assert {"python", "token", "server"} <= set(names)
 
 
-def test_a_running_job_is_checked_through_server_lock_and_run_directory(home: Path, played: PlayedJob) -> None:
+def test_a_running_job_is_checked_through_server_lock_and_run_directory(served_home: Path, played: PlayedJob) -> None:
     played.begin_attempt()
     played.report(0, step=7)
     played.snapshot(5)
-    job = until(lambda: _running(home, played.id), "the server knows that the job runs")
-    code, found = findings(home, job)
+    job = until(lambda: _running(served_home, played.id), "the server knows that the job runs")
+    code, found = findings(served_home, job)
     assert code == 0
     assert found["state"]["detail"].startswith("running; step 7 of 1000")
     assert found["keeper"]["level"] == "ok"
@@ -75,15 +72,15 @@ def _running(home: Path, job_id: str) -> str | None:
     return job_id if shown["state"] == "running" and shown["step"] == 7 else None
 
 
-def test_a_rank_without_stacks_is_printed_with_the_reason(home: Path, played: PlayedJob) -> None:
+def test_a_rank_without_stacks_is_printed_with_the_reason(served_home: Path, played: PlayedJob) -> None:
     played.begin_attempt()
-    done = rekindle(home, "doctor", played.id, "--stacks")
+    done = rekindle(served_home, "doctor", played.id, "--stacks")
     assert done.returncode == 0, done.stderr
     assert "rank 0\n" in done.stdout
     assert "has not started its script yet" in done.stdout
 
 
-def test_wrong_commands_are_rejected_in_one_sentence(home: Path, played: PlayedJob) -> None:
+def test_wrong_commands_are_rejected_in_one_sentence(served_home: Path, played: PlayedJob) -> None:
     for words in (["no-such-job"], ["--stacks"]):
-        done = rekindle(home, "doctor", *words)
+        done = rekindle(served_home, "doctor", *words)
         assert done.returncode == 2, done.stdout

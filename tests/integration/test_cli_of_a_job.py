@@ -1,12 +1,8 @@
 """Commands about one job, played by the test, against one real server for all tests of this file."""
 
-import os
-import pty
 import re
 import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cli_process import environment, rekindle, start, state_of
+from cli_process import rekindle, start
+from cli_terminal import terminal
 from e2e.played_job import PlayedJob, played_jobs
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
@@ -30,71 +27,36 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 Play = Callable[..., PlayedJob]
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("commands") / "home"
-    folder.mkdir(mode=0o700)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def running(home: Path) -> Iterator[ServeProcess]:
-    with ServeProcess(home) as process:
-        yield process
+@pytest.fixture
+def home(served_home: Path) -> Path:
+    return served_home
 
 
 @pytest.fixture
-def play(running: ServeProcess, home: Path) -> Iterator[Play]:
+def play(home: Path) -> Iterator[Play]:
     with played_jobs(home) as make:
         yield make
 
 
-@pytest.mark.parametrize("reference", ["..", "a/b", "%2e%2e", "a?b", "x" * 300, "é", ""])
-def test_a_hostile_reference_finds_nothing_and_nothing_else_happens(home: Path, play: Play, reference: str) -> None:
+def test_a_hostile_reference_finds_nothing_and_nothing_else_happens(home: Path, play: Play) -> None:
     play("digits")
-    done = rekindle(home, "cancel", "--", reference)
-    assert done.returncode == 2
-    assert "No job is called" in done.stderr
+    for reference in ("..", "a/b", "%2e%2e", "a?b", "x" * 300, "é", ""):
+        done = rekindle(home, "cancel", "--", reference)
+        assert done.returncode == 2, reference
+        assert "No job is called" in done.stderr, reference
+        assert "digits" in done.stderr, "the latest jobs are named"
 
 
-@pytest.mark.parametrize(
-    ("state", "outcome", "code"),
-    [(JobState.SUCCEEDED, _DONE, 0), (JobState.FAILED, _RAISED, 1), (JobState.CANCELLED, _DONE, 3)],
-)
-def test_the_exit_code_of_wait_reflects_the_outcome(
-    home: Path, play: Play, state: JobState, outcome: Outcome, code: int
-) -> None:
+def test_the_exit_code_of_wait_reflects_the_outcome(home: Path, play: Play) -> None:
     job = play()
     job.begin_attempt()
     waiting = start(home, "wait", job.id)
-    job.end_attempt(outcome, last_step=10)
-    job.end(state, outcome)
+    job.end_attempt(_RAISED, last_step=10)
+    job.end(JobState.FAILED, _RAISED)
     printed, _ = waiting.communicate(timeout=30)
-    assert waiting.returncode == code
-    assert str(state) in printed.splitlines()[-1]
-    if state is JobState.FAILED:
-        assert "ValueError: boom (train.py:42)" in printed
-
-
-def test_show_prints_the_history_of_the_attempts(home: Path, play: Play) -> None:
-    job = play()
-    job.begin_attempt()
-    job.end_attempt(_KILLED, last_step=133)
-    job.retry_in(0)
-    job.begin_attempt(resumed_from_step=120)
-    until(lambda: state_of(home, job.id) == "running", "the second attempt is known")
-    shown = rekindle(home, "show", job.id).stdout
-    assert "ended: signal: rank 1 was killed by SIGKILL" in shown
-    assert "reached step 133; 13 steps replayed" in shown
-    assert "resumed from step 120" in shown
-
-
-def test_snapshots_are_listed_with_step_and_size(home: Path, play: Play) -> None:
-    job = play()
-    job.snapshot(40)
-    job.snapshot(80)
-    assert rekindle(home, "snapshots", job.id, "-o", "id").stdout.split() == ["80", "40"]
-    assert "13 B" in rekindle(home, "snapshots", job.id).stdout
+    assert waiting.returncode == 1
+    assert "failed" in printed.splitlines()[-1]
+    assert "ValueError: boom (train.py:42)" in printed
 
 
 def test_a_snapshot_is_exported_by_the_jobs_own_python(
@@ -142,12 +104,13 @@ def test_the_best_snapshot_is_marked_and_the_policy_shown(home: Path, play: Play
     job.report(0, step=130, snapshot_policy="every 42 steps (auto: …)")
     listed = rekindle(home, "snapshots", job.id)
     assert [line.split()[-1] for line in listed.stdout.splitlines()] == ["SCORE", "0.75", "best", "0.5"]
+    assert "13 B" in listed.stdout
     assert "0.9375 best" in listed.stdout
     assert "taken every 42 steps (auto: …)" in listed.stderr
 
 
-def test_followed_logs_have_every_line_once_although_the_server_is_killed_between(
-    home: Path, play: Play, running: ServeProcess
+def test_followed_logs_have_every_line_once_despite_a_killed_server(
+    home: Path, play: Play, served: ServeProcess
 ) -> None:
     job = play()
     job.begin_attempt()
@@ -157,11 +120,11 @@ def test_followed_logs_have_every_line_once_although_the_server_is_killed_betwee
     assert following.stdout is not None
     first = {following.stdout.readline(), following.stdout.readline()}
     assert first == {"[rank 0] step 1\n", "[rank 1] step 1 of the other\n"}
-    running.kill()
+    served.kill()
     job.write(b"while nobody served\n", rank=0)
     job.end_attempt(_KILLED, last_step=3)
     job.retry_in(0)
-    running.start()
+    served.start()
     job.begin_attempt(resumed_from_step=2)
     job.write(b"step 3\nno line end", rank=0)
     job.end_attempt(_DONE, last_step=4)
@@ -179,9 +142,7 @@ def test_followed_logs_have_every_line_once_although_the_server_is_killed_betwee
 
 
 @pytest.mark.parametrize("words", [["logs", "-f"], ["wait"]])
-def test_ctrl_c_does_not_affect_the_job_and_a_note_tells_how_to_continue(
-    home: Path, play: Play, words: list[str]
-) -> None:
+def test_ctrl_c_leaves_the_job_alone_and_shows_how_to_continue(home: Path, play: Play, words: list[str]) -> None:
     job = play()
     job.begin_attempt()
     job.write(b"hello\n")
@@ -222,31 +183,9 @@ def test_on_a_terminal_wait_shows_a_bar_and_leaves_one_line(home: Path, play: Pl
     job = play()
     job.begin_attempt()
     job.report(0, step=500)
-    ours, theirs = pty.openpty()
-    watching = subprocess.Popen(
-        [sys.executable, "-m", "rekindle_service", "wait", job.id],
-        env=environment(home, TERM="xterm", COLUMNS="120"),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    seen = bytearray()
-    reader = threading.Thread(target=_read_all, args=(ours, seen))
-    reader.start()
-    until(lambda: b"step 500 of 1000" in seen, "the bar shows the step")
-    job.end_attempt(_DONE, last_step=1000)
-    job.end(JobState.SUCCEEDED, _DONE)
-    assert watching.wait(timeout=30) == 0
-    reader.join(timeout=10)
-    os.close(ours)
-    assert b"digits succeeded" in seen.splitlines()[-1]
-
-
-def _read_all(descriptor: int, seen: bytearray) -> None:
-    """Until the other end of the terminal is closed, which Linux tells as EIO."""
-    try:
-        while data := os.read(descriptor, 4096):
-            seen += data
-    except OSError:
-        return
+    with terminal(home, "wait", job.id) as window:
+        until(lambda: b"step 500 of 1000" in window.seen, "the bar shows the step")
+        job.end_attempt(_DONE, last_step=1000)
+        job.end(JobState.SUCCEEDED, _DONE)
+        assert window.process.wait(timeout=30) == 0
+    assert b"digits succeeded" in window.seen.splitlines()[-1]

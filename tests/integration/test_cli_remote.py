@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,40 +9,32 @@ import pytest
 from cli_process import rekindle
 from e2e.serve_process import ServeProcess
 
-
-@pytest.fixture
-def remote(tmp_path: Path) -> Iterator[ServeProcess]:
-    folder = tmp_path / "remote"
-    folder.mkdir(mode=0o700)
-    with ServeProcess(folder) as process:
-        yield process
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    (folder / "package").mkdir(parents=True)
-    (folder / ".git").mkdir()
-    (folder / ".git" / "config").write_text("secret")
-    (folder / "package" / "__init__.py").write_text("")
-    (folder / "train.py").write_text("import package\n")
-    return folder
+    directory = tmp_path / "project"
+    (directory / "package").mkdir(parents=True)
+    (directory / ".git").mkdir()
+    (directory / ".git" / "config").write_text("secret")
+    (directory / "package" / "__init__.py").write_text("")
+    (directory / "train.py").write_text("import package\n")
+    return directory
 
 
-def test_a_directory_is_uploaded_with_the_job_and_may_be_deleted_afterwards(
-    remote: ServeProcess, home: Path, project: Path, tmp_path: Path
-) -> None:
-    server = {"REKINDLE_URL": remote.url, "REKINDLE_TOKEN": remote.token}
+def test_a_directory_is_uploaded_and_may_be_deleted_afterwards(served: ServeProcess, home: Path, project: Path) -> None:
+    server = {"REKINDLE_URL": served.url, "REKINDLE_TOKEN": served.token}
     words = ("submit", "--device", "cpu", "-o", "json", "train.py", "--lr", "0.1")
     done = rekindle(home, *words, cwd=project, variables=server)
     assert done.returncode == 0, done.stderr
     assert f"Uploading {project} (2 files, 15 B, packed" in done.stderr
     job = json.loads(done.stdout)
     assert job["code"]["bundle"].startswith("sha256:")
-    again = rekindle(home, "--url", remote.url, *words, cwd=project, variables={"REKINDLE_TOKEN": remote.token})
+    again = rekindle(home, "--url", served.url, *words, cwd=project, variables={"REKINDLE_TOKEN": served.token})
     assert json.loads(again.stdout)["code"] == job["code"]
     shutil.rmtree(project)
-    copied = remote.home / "runs" / job["id"] / "code"
+    copied = served.home / "runs" / job["id"] / "code"
     assert sorted(str(path.relative_to(copied)) for path in copied.rglob("*.py")) == ["package/__init__.py", "train.py"]
     assert not (copied / ".git").exists()
     assert list(home.iterdir()) == []
@@ -52,16 +43,16 @@ def test_a_directory_is_uploaded_with_the_job_and_may_be_deleted_afterwards(
     assert rekindle(home, "wait", job["id"], variables=server).returncode in (0, 3)
 
 
-def test_on_the_servers_own_machine_nothing_is_uploaded(remote: ServeProcess, project: Path) -> None:
-    server = {"REKINDLE_URL": f"{remote.url}/", "REKINDLE_TOKEN": remote.token}
-    done = rekindle(remote.home, "submit", "--device", "cpu", "-o", "json", "train.py", cwd=project, variables=server)
+def test_on_the_servers_own_machine_nothing_is_uploaded(served: ServeProcess, project: Path) -> None:
+    server = {"REKINDLE_URL": f"{served.url}/", "REKINDLE_TOKEN": served.token}
+    done = rekindle(served.home, "submit", "--device", "cpu", "-o", "json", "train.py", cwd=project, variables=server)
     assert json.loads(done.stdout)["code"] == {"path": str(project)}
     assert done.stderr == ""
 
 
-def test_an_experiment_takes_its_directory_along(remote: ServeProcess, home: Path, project: Path) -> None:
+def test_an_experiment_uploads_its_directory(served: ServeProcess, home: Path, project: Path) -> None:
     (project / "rates.toml").write_text('base = {script = "train.py", device = "cpu"}\nmatrix = {"--lr" = [1, 2]}\n')
-    server = {"REKINDLE_URL": remote.url, "REKINDLE_TOKEN": remote.token}
+    server = {"REKINDLE_URL": served.url, "REKINDLE_TOKEN": served.token}
     done = rekindle(home, "experiment", "--file", str(project / "rates.toml"), "-o", "json", variables=server)
     assert done.returncode == 0, done.stderr
     for trial in json.loads(done.stdout)["trials"]:
@@ -70,14 +61,15 @@ def test_an_experiment_takes_its_directory_along(remote: ServeProcess, home: Pat
         rekindle(home, "cancel", trial["job"], variables=server)
 
 
-def test_code_that_cannot_be_sent_is_an_error(remote: ServeProcess, home: Path, project: Path) -> None:
-    server = {"REKINDLE_URL": remote.url, "REKINDLE_TOKEN": remote.token}
+def test_code_that_cannot_be_sent_is_an_error(served: ServeProcess, home: Path, project: Path) -> None:
+    server = {"REKINDLE_URL": served.url, "REKINDLE_TOKEN": served.token}
+    before = rekindle(home, "ps", "-o", "id", variables=server).stdout
     wrong = rekindle(home, "submit", "train.py", cwd=project, variables={**server, "REKINDLE_TOKEN": "wrong"})
     assert (wrong.returncode, "does not accept this token" in wrong.stderr) == (2, True)
     (project / "out").symlink_to("/etc/passwd")
     linked = rekindle(home, "submit", "train.py", cwd=project, variables=server)
     assert (linked.returncode, "out points to /etc/passwd" in linked.stderr) == (2, True)
     (project / "out").unlink()
-    tokenless = rekindle(home, "submit", "train.py", cwd=project, variables={"REKINDLE_URL": remote.url})
+    tokenless = rekindle(home, "submit", "train.py", cwd=project, variables={"REKINDLE_URL": served.url})
     assert (tokenless.returncode, "REKINDLE_TOKEN" in tokenless.stderr) == (2, True)
-    assert rekindle(home, "ps", "-o", "id", variables=server).stdout == ""
+    assert rekindle(home, "ps", "-o", "id", variables=server).stdout == before

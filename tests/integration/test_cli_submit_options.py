@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from cli_process import rekindle
-from e2e.serve_process import ServeProcess
 from rekindle_service.client import Client
 from rekindle_service.config.settings import Settings
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -25,20 +26,14 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def running(home: Path) -> Iterator[ServeProcess]:
-    with ServeProcess(home, cpu_slots=4) as process:
-        yield process
-
-
-@pytest.fixture
-def client(home: Path, running: ServeProcess) -> Iterator[Client]:
-    with Client.from_home(Settings(home=home)) as client:
+def client(served_home: Path) -> Iterator[Client]:
+    with Client.from_home(Settings(home=served_home)) as client:
         yield client
 
 
-def test_the_words_of_submit_become_the_right_job(home: Path, client: Client, project: Path) -> None:
+def test_the_words_of_submit_become_the_right_job(served_home: Path, client: Client, project: Path) -> None:
     def submit(*words: str, cwd: Path = project) -> CompletedProcess[str]:
-        return rekindle(home, "submit", "--device", "cpu", "--keep-links", "-o", "id", *words, cwd=cwd)
+        return rekindle(served_home, "submit", "--device", "cpu", "--keep-links", "-o", "id", *words, cwd=cwd)
 
     def job(done: CompletedProcess[str]) -> dict[str, Any]:
         assert done.returncode == 0, done.stderr
@@ -88,5 +83,5 @@ def test_the_words_of_submit_become_the_right_job(home: Path, client: Client, pr
     assert (directory / "own.pt").read_text() == "saved"
     assert client.wait(continued["id"])["state"] == "succeeded"
     assert [each["args"] for each in client.attempts(continued["id"])] == [["--load", str(directory / "own.pt")]]
-    shown = " ".join(rekindle(home, "show", continued["id"]).stdout.split())
+    shown = " ".join(rekindle(served_home, "show", continued["id"]).stdout.split())
     assert f"arguments: --load {directory}/own.pt" in shown

@@ -1,4 +1,4 @@
-"""The command line loads little, and where it can do nothing it says what to do."""
+"""Client commands load little, and name the next step where they can do nothing."""
 
 import json
 import socket
@@ -13,30 +13,28 @@ from rekindle_service.config.home import Home
 
 _HEAVY = ("torch", "fastapi", "starlette", "sqlmodel", "sqlalchemy", "uvicorn", "numpy", "alembic")
 _PROBE = """
-import sys
+import json, sys
 from rekindle_service.cli.main import run
-sys.argv = ["rekindle", *sys.argv[1:]]
-try:
-    run()
-except SystemExit:
-    pass
-print("loaded:", *sorted(set(sys.modules) & {modules!r}))
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["rekindle", *words]
+    try:
+        run()
+    except SystemExit:
+        pass
+    print("loaded by", words, *sorted(set(sys.modules) & {modules!r}))
 """
 
 
-@pytest.mark.parametrize(
-    "words", [["--help"], ["ps"], ["logs", "x"], ["top"], ["submit", "--recipe", "ddp"], ["token"]]
-)
-def test_a_client_command_loads_neither_torch_nor_the_server(tmp_path: Path, words: list[str]) -> None:
-    probe = _PROBE.format(modules=set(_HEAVY))
-    done = subprocess.run(
-        [sys.executable, "-c", probe, *words], env=environment(tmp_path), capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "loaded:"
+def test_no_client_command_loads_torch_or_the_server(tmp_path: Path) -> None:
+    commands = [["--help"], ["ps"], ["logs", "x"], ["top"], ["submit", "--recipe", "ddp"], ["token"]]
+    command = [sys.executable, "-c", _PROBE.format(modules=set(_HEAVY)), json.dumps(commands)]
+    done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, check=True)
+    loaded = [line for line in done.stdout.splitlines() if line.startswith("loaded by")]
+    assert loaded == [f"loaded by {words}" for words in commands]
 
 
 @pytest.mark.parametrize("words", [[], ["ps"], ["wait", "x"], ["logs", "-f", "x"], ["show", "x"], ["top"]])
-def test_without_a_server_a_command_says_how_to_start_one(tmp_path: Path, words: list[str]) -> None:
+def test_without_a_server_a_command_is_an_error_with_the_way_to_start_one(tmp_path: Path, words: list[str]) -> None:
     done = rekindle(tmp_path, *words)
     assert done.returncode == 2
     assert f"No server is running in {tmp_path}" in done.stderr
@@ -49,9 +47,8 @@ def test_a_home_that_is_no_directory_is_an_error(tmp_path: Path, words: list[str
     (tmp_path / "file").touch()
     done = rekindle(tmp_path / "file", *words)
     assert done.returncode == 2
-    assert "home: must be a directory" in done.stderr
-    assert f"given: {tmp_path / 'file'}" in done.stderr
-    assert "REKINDLE_HOME" in done.stderr
+    for shown in ("home: must be a directory", f"given: {tmp_path / 'file'}", "REKINDLE_HOME"):
+        assert shown in done.stderr
 
 
 @pytest.mark.parametrize(("words", "reason"), [(["ps"], "No server is running"), (["token"], "Is a directory")])
@@ -66,9 +63,7 @@ def test_what_is_no_file_in_the_home_is_named_with_its_path(tmp_path: Path, word
 
 
 @pytest.mark.parametrize("lock", ["none", "free", "another's"])
-def test_whoever_listens_on_the_port_of_a_server_that_was_killed_does_not_get_the_token(
-    tmp_path: Path, lock: str
-) -> None:
+def test_a_listener_on_the_port_of_a_killed_server_gets_no_token(tmp_path: Path, lock: str) -> None:
     (tmp_path / "token").write_text("secret\n")
     held = None if lock == "none" else Home(tmp_path).lock()
     if held is not None and lock == "free":
@@ -131,36 +126,45 @@ def test_a_missing_token_is_an_error_that_names_its_path(tmp_path: Path) -> None
     assert str(tmp_path / "token") in done.stderr
 
 
-def test_a_wrong_setting_is_reported_with_its_name_and_value(tmp_path: Path) -> None:
-    done = rekindle(tmp_path, "serve", variables={"REKINDLE_PORT": "many"})
+@pytest.mark.parametrize(
+    ("words", "file", "variables", "shown"),
+    [
+        (["serve"], "", {"REKINDLE_PORT": "many"}, ["port: ", "given: many", "REKINDLE_PORT"]),
+        (["ps"], "port = [", {}, ["{home}/rekindle.toml"]),
+        (
+            ["doctor"],
+            "prot = 1\n",
+            {"REKINDLE_CPU_SLOT": "4"},
+            [
+                "prot: unknown setting in {home}/rekindle.toml",
+                "did you mean 'port'?",
+                "unknown setting REKINDLE_CPU_SLOT in the environment is ignored",
+            ],
+        ),
+        (["serve"], "", {"REKINDLE_CPU_SLOT": "4"}, ["did you mean 'REKINDLE_CPU_SLOTS'?"]),
+        *(
+            (["serve"], "", {"REKINDLE_HOST": host}, [f"host {host} can be reached", "--allow-remote"])
+            for host in ("0.0.0.0", "::", "", "box.example")  # noqa: S104 refused
+        ),
+    ],
+)
+def test_wrong_settings_are_reported_with_name_value_and_file_and_start_no_server(
+    tmp_path: Path, words: list[str], file: str, variables: dict[str, str], shown: list[str]
+) -> None:
+    (tmp_path / "rekindle.toml").write_text(file)
+    done = rekindle(tmp_path, *words, variables=variables)
     assert done.returncode == 2
-    assert "port: " in done.stderr
-    assert "given: many" in done.stderr
-    assert "REKINDLE_PORT" in done.stderr
+    for text in shown:
+        assert text.format(home=tmp_path) in done.stderr
+    assert "REKINDLE_PROT" not in done.stderr
+    assert not (tmp_path / "token").exists()
 
 
-def test_a_broken_settings_file_is_reported_with_its_path(tmp_path: Path) -> None:
-    (tmp_path / "rekindle.toml").write_text("port = [")
-    done = rekindle(tmp_path, "ps")
-    assert done.returncode == 2
-    assert str(tmp_path / "rekindle.toml") in done.stderr
-
-
-def test_a_server_whose_home_cannot_be_made_says_why_and_what_to_do(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_made_is_an_error_with_advice(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = rekindle(tmp_path / "file" / "home", "serve", "--port", "0")
     assert done.returncode == 2
     assert f"cannot use {tmp_path / 'file' / 'home'} as home (Not a directory): choose another directory" in done.stderr
-
-
-def test_a_misspelt_setting_in_the_file_is_reported_with_a_suggestion(tmp_path: Path) -> None:
-    (tmp_path / "rekindle.toml").write_text("prot = 1\n")
-    done = rekindle(tmp_path, "doctor", variables={"REKINDLE_CPU_SLOT": "4"})
-    assert done.returncode == 2
-    assert f"prot: unknown setting in {tmp_path / 'rekindle.toml'}" in done.stderr
-    assert "did you mean 'port'?" in done.stderr
-    assert "REKINDLE_PROT" not in done.stderr
-    assert "unknown setting REKINDLE_CPU_SLOT in the environment is ignored" in done.stderr
 
 
 def test_wrong_settings_of_the_server_do_not_keep_a_client_from_its_work(tmp_path: Path) -> None:
@@ -172,22 +176,6 @@ def test_wrong_settings_of_the_server_do_not_keep_a_client_from_its_work(tmp_pat
     assert "many" not in done.stderr
 
 
-def test_a_server_does_not_start_with_a_misspelt_variable(tmp_path: Path) -> None:
-    done = rekindle(tmp_path, "serve", "--port", "0", variables={"REKINDLE_CPU_SLOT": "4"})
-    assert done.returncode == 2
-    assert "did you mean 'REKINDLE_CPU_SLOTS'?" in done.stderr
-    assert not (tmp_path / "token").exists()
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "box.example"])  # noqa: S104 refused
-def test_an_address_that_other_machines_reach_takes_more_than_its_name(tmp_path: Path, host: str) -> None:
-    done = rekindle(tmp_path, "serve", "--port", "0", variables={"REKINDLE_HOST": host})
-    assert done.returncode == 2
-    assert f"host {host} can be reached" in done.stderr
-    assert "--allow-remote" in done.stderr
-    assert not (tmp_path / "token").exists()
-
-
 def test_the_home_may_be_given_before_the_verb(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -195,25 +183,14 @@ def test_the_home_may_be_given_before_the_verb(tmp_path: Path) -> None:
     assert rekindle(tmp_path, "--home", str(other), "token").stdout == "of the other home\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["submit"], "name a script"),
-        (["submit", "missing.py"], "script not found"),
-        (["submit", "--ranks", "two", "missing.py"], "two"),
-        (["submit", "--module", "a", "--recipe", "b"], "exclude each other"),
-        (["logs", "--stream", "stdin", "x"], "stdin"),
-        (["show"], "JOB"),
-        (["no-such-verb"], "no-such-verb"),
-    ],
-)
-def test_a_wrong_command_line_ends_with_2_and_says_what_is_wrong(tmp_path: Path, words: list[str], told: str) -> None:
+@pytest.mark.parametrize(("words", "shown"), [(["submit"], "name a script"), (["no-such-verb"], "no-such-verb")])
+def test_a_wrong_command_line_ends_with_2(tmp_path: Path, words: list[str], shown: str) -> None:
     done = rekindle(tmp_path, *words, cwd=tmp_path)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert shown in done.stderr
 
 
-def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path: Path) -> None:
+def test_a_reader_that_closes_the_pipe_ends_the_command_quietly(tmp_path: Path) -> None:
     command = f"{sys.executable} -m rekindle_service --help | true"
     done = subprocess.run(
         ["bash", "-c", command], env=environment(tmp_path), capture_output=True, text=True, check=False

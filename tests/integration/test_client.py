@@ -25,25 +25,17 @@ from rekindle_service.config.settings import Settings
 _DONE = Outcome(OutcomeClass.SUCCESS, "every rank was done")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
-    home = tmp_path_factory.mktemp("client") / "home"
-    home.mkdir(mode=0o700)
-    with ServeProcess(home) as process:
-        yield process
-
-
 @pytest.fixture
-def job(server: ServeProcess) -> Iterator[PlayedJob]:
-    played = PlayedJob(server.home, "digits")
+def job(served: ServeProcess) -> Iterator[PlayedJob]:
+    played = PlayedJob(served.home, "digits")
     played.begin_attempt()
     yield played
     played.close()
 
 
-def run(server: ServeProcess, body: Callable[[AsyncClient], Any]) -> Any:
+def run(served: ServeProcess, body: Callable[[AsyncClient], Any]) -> Any:
     async def main() -> Any:
-        async with AsyncClient.from_home(Settings(home=server.home)) as client:
+        async with AsyncClient.from_home(Settings(home=served.home)) as client:
             return await body(client)
 
     return own_loop.run(main)
@@ -62,7 +54,7 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
     assert methods(Client) == methods(AsyncClient)
 
 
-def test_an_asynchronous_client_submits_lists_refuses_and_uploads(server: ServeProcess, tmp_path: Path) -> None:
+def test_an_asynchronous_client_submits_lists_refuses_and_uploads(served: ServeProcess, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('hi')\n")
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
@@ -79,11 +71,11 @@ def test_an_asynchronous_client_submits_lists_refuses_and_uploads(server: ServeP
         assert refused.value.problem["status"] == 404
         return await client.wait(sent["id"]), [each["name"] async for each in client.jobs(name="asynchronous")]
 
-    ended, names = run(server, body)
+    ended, names = run(served, body)
     assert (ended["state"], names) == ("cancelled", ["asynchronous"])
 
 
-def test_logs_and_watch_end_with_the_job(server: ServeProcess, job: PlayedJob) -> None:
+def test_logs_and_watch_end_with_the_job(served: ServeProcess, job: PlayedJob) -> None:
     job.write(b"one\ntwo\n", rank=1)
     job.end_attempt(_DONE, last_step=3)
     job.end(JobState.SUCCEEDED, _DONE)
@@ -93,9 +85,9 @@ def test_logs_and_watch_end_with_the_job(server: ServeProcess, job: PlayedJob) -
         lines = [item.text async for item in client.logs(job.id, follow=True) if isinstance(item, LogLine)]
         return states, lines
 
-    states, lines = run(server, body)
+    states, lines = run(served, body)
     assert (states[-1], lines) == ("succeeded", ["one", "two"])
-    with Client.from_home(Settings(home=server.home)) as client:
+    with Client.from_home(Settings(home=served.home)) as client:
         assert client.wait(job.id)["state"] == "succeeded"
         assert [each.text for each in client.logs(job.id) if isinstance(each, LogLine)] == lines
         assert client.job_events(job.id)[-1]["to_state"] == "succeeded"
@@ -105,22 +97,22 @@ def next_of(events: Iterator[Event], kind: str) -> Event:
     return next(event for event in events if event.kind == kind)
 
 
-def test_events_resume_after_a_restart_of_the_server(server: ServeProcess, job: PlayedJob) -> None:
+def test_events_resume_after_a_restart_of_the_server(served: ServeProcess, job: PlayedJob) -> None:
     changes: list[bool] = []
-    with Client.from_home(Settings(home=server.home)) as client:
+    with Client.from_home(Settings(home=served.home)) as client:
         events = client.events([job.id], ["0:stdout"], on_connection_change=changes.append)
         assert next(events).kind == "hello"
         job.write(b"before\n")
         assert next_of(events, "log").data["text"] == "before\n"
-        server.kill()
+        served.kill()
         job.report(0, step=7)
-        server.start()
+        served.start()
         assert next(event for event in events if event.kind == "job" and event.data["step"] == 7).data["id"] == job.id
         events.close()
     assert changes == [False, True]
 
 
-def test_events_of_an_asynchronous_client_are_the_same(server: ServeProcess, job: PlayedJob) -> None:
+def test_events_of_an_asynchronous_client_are_the_same(served: ServeProcess, job: PlayedJob) -> None:
     async def body(client: AsyncClient) -> list[str]:
         kinds: list[str] = []
         async for event in client.events([job.id], since=0):
@@ -129,7 +121,7 @@ def test_events_of_an_asynchronous_client_are_the_same(server: ServeProcess, job
                 break
         return kinds
 
-    kinds = run(server, body)
+    kinds = run(served, body)
     assert kinds[0] == "hello"
     assert "job" in kinds
 
@@ -165,7 +157,7 @@ def server_that(
 
 def test_a_submission_may_take_longer_than_the_timeout_and_is_sent_once() -> None:
     def copying(_count: int, _request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
-        time.sleep(0.5)  # a big folder
+        time.sleep(0.5)  # a big directory
         return 201, b"{}"
 
     with server_that(copying) as (url, keys), Client(lambda: Server(url, "t"), timeout=0.1) as client:
@@ -186,37 +178,35 @@ def test_a_submission_that_the_server_still_processes_is_waited_for_after_a_lost
     assert len(set(keys)) == 1, "with another key there would be a second job"
 
 
-def test_a_missing_server_and_a_wrong_token_are_errors_at_once(server: ServeProcess) -> None:
+def test_a_missing_server_and_a_wrong_token_are_errors_at_once(served: ServeProcess) -> None:
     with Client(lambda: Server("http://127.0.0.1:1", "t")) as nowhere:
         for request in (lambda: nowhere.job("x"), lambda: next(nowhere.events()), lambda: nowhere.wait("x")):
             with pytest.raises(NoServerError, match=r"127\.0\.0\.1:1 does not answer"):
                 request()
-    with Client(lambda: Server(server.url, "wrong")) as stranger:
+    with Client(lambda: Server(served.url, "wrong")) as stranger:
         for request in (lambda: stranger.job("x"), lambda: next(stranger.events())):
             with pytest.raises(ProblemError, match="does not accept this token") as refused:
                 request()
             assert "wrong" not in str(refused.value)
 
 
-def test_a_reconnecting_client_reads_through_a_restart_and_any_path_can_be_requested(
-    server: ServeProcess, job: PlayedJob
-) -> None:
+def test_a_reconnecting_client_survives_a_restart(served: ServeProcess, job: PlayedJob) -> None:
     changes: list[bool] = []
-    with Client.from_home(Settings(home=server.home)) as client:
+    with Client.from_home(Settings(home=served.home)) as client:
         patient = client.reconnecting(changes.append)
         assert patient.job(job.id)["id"] == job.id
-        server.kill()
+        served.kill()
         with pytest.raises(NoServerError):
             client.job(job.id)
-        threading.Timer(1.0, server.start).start()
+        threading.Timer(1.0, served.start).start()
         assert [rank["rank"] for rank in patient.ranks(job.id)] == [0, 1]
         assert client.request("GET", "/jobs", params={"name": "digits", "limit": 1})["items"][0]["name"] == "digits"
     assert changes == [False, True]
 
 
-def test_a_blocking_client_leaves_a_running_event_loop_alone(server: ServeProcess, job: PlayedJob) -> None:
+def test_a_blocking_client_leaves_a_running_event_loop_alone(served: ServeProcess, job: PlayedJob) -> None:
     async def body(_: AsyncClient) -> str:
-        with Client.from_home(Settings(home=server.home)) as blocking:
+        with Client.from_home(Settings(home=served.home)) as blocking:
             return next(blocking.watch(job.id))["name"]
 
-    assert run(server, body) == "digits"
+    assert run(served, body) == "digits"

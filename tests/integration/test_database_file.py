@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from disks import tmpfs
-from integration.test_migrations import write_old_database
 from job_examples import a_job, open_store
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store
-from rekindle_service.store.backups import SCHEDULED, Backups, back_up, require_database
+from rekindle_service.store.backups import SCHEDULED, back_up, require_database
 
 FILES = ("rekindle.db", "rekindle.db-wal", "rekindle.db-shm")
 
@@ -83,7 +82,7 @@ def refusals_suppressed():
             raise
 
 
-def test_readers_and_writers_go_on_while_the_file_is_removed_again_and_again(store, tmp_path):
+def test_readers_and_writers_continue_while_the_file_is_removed_again_and_again(store, tmp_path):
     stop, failures, added = threading.Event(), [], []
 
     def work(action):
@@ -231,29 +230,6 @@ def test_a_backup_is_one_whole_file_made_while_others_write(store, tmp_path):
         assert set(seen) <= ids
     assert store.backups.of_kind(SCHEDULED) == [copy for _, copy in reversed(copies[2:])]
     assert not [path.name for path in store.backups.directory.iterdir() if path.name.startswith(".")]
-
-
-def test_a_backup_is_made_before_an_upgrade(tmp_path):
-    write_old_database(tmp_path / "rekindle.db")
-    store = open_store(tmp_path)
-    (backup,) = Backups(tmp_path / "rekindle.db").of_kind()
-    with closing(sqlite3.connect(backup)) as old:
-        assert old.execute("SELECT version_num FROM alembic_version").fetchone() == ("0006",)
-        assert old.execute("SELECT name FROM job").fetchone() == ("digits",)
-    store.migrate()
-    assert store.backups.of_kind() == [backup]
-    store.close()
-
-
-def test_no_upgrade_without_a_backup(tmp_path):
-    write_old_database(tmp_path / "rekindle.db")
-    (tmp_path / "backups").write_text("in the way")
-    store = Store(tmp_path / "rekindle.db")
-    with pytest.raises(StorageError, match="backups"):
-        store.migrate()
-    store.close()
-    with closing(sqlite3.connect(tmp_path / "rekindle.db")) as old:
-        assert old.execute("SELECT version_num FROM alembic_version").fetchone() == ("0006",)
 
 
 def test_a_backup_that_cannot_be_written_leaves_nothing(store, tmp_path):

@@ -39,8 +39,10 @@ def test_systemd_understands_every_line_of_a_unit(unit: str, tmp_path: Path) -> 
     copy = tmp_path / unit
     copy.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", (DEPLOY / unit).read_text(), flags=re.MULTILINE))
     manager = "--user" if "user" in unit else "--system"
-    said = output_of("systemd-analyze", manager, "verify", copy, env={"PATH": "/usr/bin", "XDG_RUNTIME_DIR": tmp_path})
-    assert unit not in said
+    output = output_of(
+        "systemd-analyze", manager, "verify", copy, env={"PATH": "/usr/bin", "XDG_RUNTIME_DIR": tmp_path}
+    )
+    assert unit not in output
 
 
 @needs("systemd-analyze", "systemd")

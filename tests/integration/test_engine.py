@@ -1,3 +1,5 @@
+"""The reconciler with keepers that are fakes: jobs from the queue to their end, faults, and servers that are killed."""
+
 import json
 import os
 import re
@@ -10,34 +12,41 @@ import pytest
 
 from e2e.waiting import until
 from fakes.launching import launch_fake
-from job_examples import cpu_machine, open_store, queued_job
+from job_examples import an_experiment, cpu_machine, open_store, queued_job
 from rekindle.contract.files import atomic_write, write_json
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.snapshots import MANIFEST, MODEL, FileRecord, Manifest, SnapshotDir, rank_file
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
 from rekindle_service.config.home import Home
+from rekindle_service.config.settings import Quota
 from rekindle_service.jobs import actions
+from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.scheduler.reconciler import Reconciler
-
-
-def await_(condition, what, seconds=60):
-    """The first true value of ``condition``."""
-    return until(condition, what, seconds)
 
 
 class Bench:
     """A home with an engine whose keepers are fakes."""
 
-    def __init__(self, root: Path, slots: int = 2) -> None:
+    def __init__(self, root: Path, slots: int = 2, quotas: Quotas | None = None) -> None:
         self.home = Home(root)
         self.home.create()
         self.store = open_store(root)
-        self.slots = slots
+        self.slots, self.quotas = slots, quotas or Quotas()
         self.keepers = []
         self.engine = self.new_engine()
+        self.started = False
 
     def new_engine(self):
-        return Reconciler(self.store, self.home, cpu_machine(self.slots), self.launch)
+        return Reconciler(self.store, self.home, cpu_machine(self.slots), self.launch, quotas=self.quotas)
+
+    def start(self):
+        self.engine.start()
+        self.started = True
+
+    def replace_engine(self):
+        """The next server begins."""
+        self.engine.close()
+        self.engine = self.new_engine()
 
     def launch(self, job):
         if job.name == "no interpreter":
@@ -55,21 +64,29 @@ class Bench:
 
     def reach(self, job, state):
         def there():
+            if not self.started:
+                self.engine.reconcile()
             row = self.job(job)
             return row if row.state is state else None
 
         try:
-            return await_(there, f"{job.id} to be {state}")
+            return until(there, f"{job.id} is {state}", 60)
         except AssertionError as error:
             log = self.home.run_dir(job.id).keeper_log
             error.add_note(f"{self.job(job)!r}\n{log.read_text() if log.exists() else 'no keeper.log'}")
             raise
 
     def keeper(self, job):
-        return await_(lambda: lock_holder(self.home.run_dir(job.id).keeper_lock), "a keeper")
+        return until(lambda: lock_holder(self.home.run_dir(job.id).keeper_lock), "it has a keeper", 60)
 
-    def ways(self, job):
+    def states(self, job):
+        """The states of the job since it was queued."""
         return [event.to_state for event in self.store.events(job.id) if event.kind == "state"]
+
+    def holding(self):
+        """The names of the jobs that hold slots after another iteration."""
+        self.engine.reconcile()
+        return [job.name for job in self.store.jobs_in(HOLDING_SLOTS)]
 
     def close(self):
         for keeper in self.keepers:
@@ -80,36 +97,44 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path):
+def still(tmp_path):
+    """A bench whose engine makes an iteration only when the test asks for one."""
     bench = Bench(tmp_path / "home")
-    bench.engine.start()
     yield bench
     bench.close()
 
 
 @pytest.fixture
-def still(tmp_path):
-    """A bench whose engine makes a round only when told to."""
-    bench = Bench(tmp_path / "home")
+def bench(still):
+    """A bench whose engine runs."""
+    still.start()
+    return still
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """Such a bench of four slots, of which ann may hold two."""
+    bench = Bench(tmp_path / "home", 4, Quotas({"ann": Quota(slots=2, queued=None)}))
     yield bench
     bench.close()
 
 
 def test_a_job_runs_from_the_queue_to_its_end(bench):
     job = bench.reach(bench.submit(max_ranks=2), JobState.SUCCEEDED)
-    assert bench.ways(job) == ["starting", "running", "succeeded"]
+    assert bench.states(job) == ["starting", "running", "succeeded"]
     assert (job.progress, job.step, job.world_size, job.attempt, job.restarts) == (1.0, 100, 2, 1, 0)
     assert (job.devices, job.outcome["class"], job.phase, job.run) == ([], "success", None, 1)
     assert job.created_at < job.started_at <= job.ended_at
     assert 0 <= job.goodput <= 1
 
 
-def test_a_failed_attempt_is_followed_by_another(bench):
-    job = bench.reach(bench.submit("fail-once"), JobState.SUCCEEDED)
-    assert bench.ways(job) == ["starting", "running", "recovering", "running", "succeeded"]
-    assert (job.attempt, job.restarts) == (2, 1)
-    first, second = bench.store.attempts(job.id)
-    assert (first.outcome["class"], first.reason, second.outcome["class"]) == ("signal", "first failure", "success")
+@pytest.mark.parametrize(("part", "outcome"), [("fail-once", "signal"), ("once-lost", "keeper_lost")])
+def test_an_attempt_that_fails_or_loses_its_keeper_is_followed_by_another(bench, part, outcome):
+    job = bench.reach(bench.submit(part), JobState.SUCCEEDED)
+    assert bench.states(job) == ["starting", "running", "recovering", "running", "succeeded"]
+    assert [attempt.outcome["class"] for attempt in bench.store.attempts(job.id)] == [outcome, "success"]
+    if part == "fail-once":
+        assert (job.attempt, job.restarts, bench.store.attempts(job.id)[0].reason) == (2, 1, "first failure")
 
 
 def test_a_job_that_fails_for_good_gives_its_slots_back(bench):
@@ -120,25 +145,20 @@ def test_a_job_that_fails_for_good_gives_its_slots_back(bench):
 
 def test_progress_of_a_running_job_reaches_its_row(bench):
     job = bench.reach(bench.submit("wait"), JobState.RUNNING)
-    job = await_(lambda: row if (row := bench.job(job)).step == 10 else None, "a step")
+    job = until(lambda: row if (row := bench.job(job)).step == 10 else None, "a step is recorded")
     assert (job.steps, job.progress, job.phase, job.eta_seconds) == (100, 0.1, "train", 45.0)
 
 
-def test_a_running_job_is_cancelled_through_its_keeper(bench):
+def test_a_running_job_is_cancelled_through_its_keeper_and_can_be_resumed(bench):
     job = bench.reach(bench.submit("wait"), JobState.RUNNING)
     actions.cancel(bench.store, job.id)
     assert bench.reach(job, JobState.CANCELLED).outcome["class"] == "cancelled"
+    actions.resume(bench.store, job.id)
+    again = bench.reach(job, JobState.RUNNING)
+    assert (again.run, again.attempt, again.ended_at, again.outcome) == (2, 2, None, None)
 
 
-def test_a_queued_job_is_cancelled_at_once(bench):
-    bench.reach(bench.submit("wait", min_ranks=2, max_ranks=2), JobState.RUNNING)
-    waiting = bench.submit()
-    actions.cancel(bench.store, waiting.id)
-    job = bench.reach(waiting, JobState.CANCELLED)
-    assert (job.attempt, job.outcome["class"]) == (0, "cancelled")
-
-
-def test_thousands_of_cancelled_jobs_leave_running_ones_their_turn(still, monkeypatch):
+def test_queued_jobs_are_cancelled_without_an_attempt_and_thousands_of_them_delay_no_other(still, monkeypatch):
     monkeypatch.setattr("rekindle_service.scheduler.queue_scheduler._CANCELLED_AT_ONCE", 2)
     many = [still.submit() for _ in range(3)]
     other = still.submit("wait")
@@ -149,7 +169,7 @@ def test_thousands_of_cancelled_jobs_leave_running_ones_their_turn(still, monkey
     assert still.job(other).state is JobState.STARTING
     still.engine.reconcile()
     assert len(still.keepers) == 1, "it has been launched before the rest was cancelled"
-    assert {still.job(job).outcome["class"] for job in many} == {"cancelled"}
+    assert {(row.outcome["class"], row.attempt) for row in map(still.job, many)} == {("cancelled", 0)}
 
 
 def test_a_drained_job_that_is_cancelled_in_the_queue_gives_its_shared_memory_back(still):
@@ -176,15 +196,6 @@ def test_a_drained_job_waits_in_the_queue_until_it_is_resumed(bench):
     assert (again.run, again.restarts) == (2, 0)
     actions.cancel(bench.store, job.id)
     bench.reach(job, JobState.CANCELLED)
-
-
-def test_a_cancelled_job_can_be_resumed(bench):
-    job = bench.reach(bench.submit("wait"), JobState.RUNNING)
-    actions.cancel(bench.store, job.id)
-    bench.reach(job, JobState.CANCELLED)
-    actions.resume(bench.store, job.id)
-    again = bench.reach(job, JobState.RUNNING)
-    assert (again.run, again.attempt, again.ended_at, again.outcome) == (2, 2, None, None)
 
 
 def test_a_resumed_job_waits_until_there_is_space_for_its_next_checkpoint(still):
@@ -223,34 +234,18 @@ def test_a_new_failure_budget_reaches_the_live_keeper(bench):
     job = bench.reach(bench.submit("wait"), JobState.RUNNING)
     bench.store.patch_job(job.id, max_failures=77)
     intent = bench.home.run_dir(job.id).intent
-    await_(lambda: json.loads(intent.read_text())["max_failures"] == 77, "the new intent")
+    until(lambda: json.loads(intent.read_text())["max_failures"] == 77, "the intent is written again")
     assert json.loads(intent.read_text())["want"] == JobIntent.RUN
 
 
-def test_a_job_waits_for_the_one_it_comes_after(bench):
-    first = bench.submit("wait")
-    second = bench.submit(after=[first.id])
-    bench.reach(first, JobState.RUNNING)
-    await_(lambda: bench.job(second).waiting_for == f"{first.name} (#{first.number}) to succeed", "the reason")
-    actions.cancel(bench.store, first.id)
-    bench.reach(first, JobState.CANCELLED)
-    await_(lambda: "which was cancelled" in (bench.job(second).waiting_for or ""), "the new reason")
-
-
-def test_a_lost_keeper_is_replaced(bench):
-    job = bench.reach(bench.submit("once-lost"), JobState.SUCCEEDED)
-    assert bench.ways(job) == ["starting", "running", "recovering", "running", "succeeded"]
-    assert [attempt.outcome["class"] for attempt in bench.store.attempts(job.id)] == ["keeper_lost", "success"]
-
-
-def test_a_keeper_that_never_says_a_word_is_given_up_with_its_last_words(bench):
+def test_a_job_whose_keeper_writes_no_journal_fails_with_the_log_of_the_keeper(bench):
     job = bench.submit("silent")
     memory = bench.home.run_dir(job.id).memory
     memory.joinpath("7").mkdir(parents=True)
     job = bench.reach(job, JobState.FAILED)
     assert (job.outcome["class"], job.devices) == ("launch_error", [])
     assert job.outcome["evidence"]["keeper_log"].count("nothing to say") == 3
-    await_(lambda: not memory.exists(), "its shared memory to be freed")
+    until(lambda: not memory.exists(), "its shared memory is freed")
 
 
 def test_a_keeper_that_cannot_be_started_fails_its_job_alone(bench):
@@ -259,22 +254,23 @@ def test_a_keeper_that_cannot_be_started_fails_its_job_alone(bench):
     assert bench.reach(broken, JobState.FAILED).outcome["class"] == "launch_error"
 
 
-@pytest.mark.parametrize("damage", ["fifo", "folder", "garbage"])
+@pytest.mark.parametrize("damage", ["fifo", "directory", "garbage"])
 def test_a_damaged_run_directory_harms_no_other_job(bench, damage):
-    victim = bench.reach(bench.submit("wait"), JobState.RUNNING)
-    run_dir = bench.home.run_dir(victim.id)
+    job = bench.reach(bench.submit("wait"), JobState.RUNNING)
+    run_dir = bench.home.run_dir(job.id)
     run_dir.journal.unlink()
-    if damage == "fifo":
-        os.mkfifo(run_dir.journal)
-    elif damage == "folder":
-        run_dir.journal.mkdir()
-    elif damage == "garbage":
-        run_dir.journal.write_bytes(os.urandom(100_000) + b"\n" + b'{"type": "job_ended", "at": 1}\n' * 10)
+    match damage:
+        case "fifo":
+            os.mkfifo(run_dir.journal)
+        case "directory":
+            run_dir.journal.mkdir()
+        case "garbage":
+            run_dir.journal.write_bytes(os.urandom(100_000) + b"\n" + b'{"type": "job_ended", "at": 1}\n' * 10)
     bench.reach(bench.submit(), JobState.SUCCEEDED)
     assert bench.engine.health().alive
 
 
-def test_a_job_whose_folder_is_gone_gives_its_slots_back(bench):
+def test_a_job_whose_directory_is_gone_releases_its_slots(bench):
     job = bench.reach(bench.submit("wait", min_ranks=2, max_ranks=2), JobState.RUNNING)
     bench.home.run_dir(job.id).root.rename(bench.home.root / "elsewhere")
     assert bench.reach(job, JobState.FAILED).outcome["class"] == "launch_error"
@@ -282,21 +278,20 @@ def test_a_job_whose_folder_is_gone_gives_its_slots_back(bench):
     bench.reach(bench.submit(), JobState.SUCCEEDED)
 
 
-def test_a_deleted_job_leaves_no_folder(bench):
+def test_a_deleted_job_leaves_no_directory(bench):
     job = bench.reach(bench.submit(), JobState.SUCCEEDED)
     assert bench.store.delete_job(job.id)
-    await_(lambda: not list(bench.home.runs.iterdir()), "the folder to go")
+    until(lambda: not list(bench.home.runs.iterdir()), "its directory is removed")
 
 
 def test_a_new_engine_adopts_the_keeper_of_the_last_one(bench):
     job = bench.reach(bench.submit("wait"), JobState.RUNNING)
     keeper = bench.keeper(job)
-    bench.engine.close()
-    bench.engine = bench.new_engine()
-    bench.engine.start()
-    bench.reach(bench.submit(), JobState.SUCCEEDED)  # a few rounds have passed
+    bench.replace_engine()
+    bench.start()
+    bench.reach(bench.submit(), JobState.SUCCEEDED)  # after a few iterations
     assert bench.keeper(job) == keeper
-    assert bench.ways(job) == ["starting", "running"]
+    assert bench.states(job) == ["starting", "running"]
     actions.cancel(bench.store, job.id)
     bench.reach(job, JobState.CANCELLED)
 
@@ -306,9 +301,9 @@ def test_what_a_keeper_did_while_no_server_was_there_is_caught_up(bench):
     bench.engine.close()
     intent = bench.home.run_dir(job.id).intent
     write_json(intent, {**json.loads(intent.read_text()), "want": "cancel"})
-    await_(lambda: lock_holder(bench.home.run_dir(job.id).keeper_lock) is None, "the keeper to end")
-    bench.engine = bench.new_engine()
-    bench.engine.start()
+    until(lambda: lock_holder(bench.home.run_dir(job.id).keeper_lock) is None, "the keeper has ended", 60)
+    bench.replace_engine()
+    bench.start()
     bench.reach(job, JobState.CANCELLED)
 
 
@@ -317,9 +312,8 @@ def test_slots_given_away_just_before_a_crash_are_used_after_it(still):
     still.engine.reconcile()
     assert still.job(job).state is JobState.STARTING
     assert not still.home.run_dir(job.id).intent.exists()
-    still.engine.close()
-    still.engine = still.new_engine()
-    still.engine.start()
+    still.replace_engine()
+    still.start()
     still.reach(job, JobState.SUCCEEDED)
 
 
@@ -328,10 +322,9 @@ def test_a_keeper_launched_twice_by_mistake_runs_once(still):
     job = still.submit("wait")
     still.engine.reconcile()
     still.engine.reconcile()
-    still.engine.close()
-    still.engine = still.new_engine()
+    still.replace_engine()
     still.engine.reconcile()  # the first keeper is still loading: another one is launched
-    still.engine.start()
+    still.start()
     still.reach(job, JobState.RUNNING)
     actions.cancel(still.store, job.id)
     still.reach(job, JobState.CANCELLED)
@@ -354,9 +347,10 @@ def test_twenty_jobs_on_two_slots_run_in_order_through_a_server_killed_again_and
         with subprocess.Popen([sys.executable, str(script), str(home.root), "2"], stdout=subprocess.PIPE) as server:
             assert server.stdout.readline() == b"ready\n"
             over = len([job for job in jobs if store.job(job.id).state in TERMINAL])
-            await_(
+            until(
                 lambda over=over: len([j for j in jobs if store.job(j.id).state in TERMINAL]) >= min(20, over + 3),
-                "three jobs",
+                "three more jobs have ended",
+                60,
             )
             server.kill()
         deaths += 1
@@ -389,7 +383,61 @@ def test_starting_and_closing_an_engine_leaves_nothing_behind(bench):
     bench.reach(bench.submit(), JobState.SUCCEEDED)
     before = open_files()
     for _ in range(50):
-        bench.engine.close()
-        bench.engine = bench.new_engine()
-        bench.engine.start()
+        bench.replace_engine()
+        bench.start()
     assert open_files() <= before + 1
+
+
+def test_quotas_limits_holds_and_dependencies_let_others_pass_and_take_effect_at_once(shared):
+    first = shared.submit("wait", name="first", owner="ann")
+    shared.submit("wait", name="second", owner="ann")
+    third = shared.submit("wait", name="third", owner="ann")
+    held = shared.submit("wait", name="held", intent=JobIntent.HOLD, owner="bob")
+    after = shared.submit("succeed", name="after", owner="bob", after_any=[first.id])
+    never = shared.submit("succeed", name="never", owner="bob", after=[first.id])
+    assert shared.holding() == ["first", "second"]
+    reasons = {job.name: job.waiting_for for job in shared.store.queue.jobs()}
+    assert reasons == {
+        "third": "its owner ann holds 2 of 2 slots",
+        "held": "held: it starts when it is resumed",
+        "after": f"{first.name} (#{first.number}) to end",
+        "never": f"{first.name} (#{first.number}) to succeed",
+    }
+    actions.cancel(shared.store, first.id)
+    shared.reach(first, JobState.CANCELLED)
+    shared.reach(after, JobState.SUCCEEDED)
+    shared.engine.reconcile()
+    assert shared.job(third).state in HOLDING_SLOTS
+    assert "which was cancelled" in shared.job(never).waiting_for
+    actions.resume(shared.store, held.id)
+    shared.engine.reconcile()
+    assert shared.job(held).state in HOLDING_SLOTS
+
+
+def test_an_experiment_holds_as_many_slots_at_once_as_it_may_also_after_a_restart_of_the_server(shared):
+    shared.store.experiments.add(an_experiment("e" * 10), [])
+    jobs = [shared.submit("wait", name=f"job {n}", experiment_id="e" * 10, parallel=2, owner="bob") for n in range(4)]
+    assert shared.holding() == ["job 0", "job 1"]
+    shared.replace_engine()
+    shared.engine.recover()
+    assert shared.holding() == ["job 0", "job 1"]
+    actions.cancel(shared.store, jobs[0].id)
+    shared.reach(jobs[0], JobState.CANCELLED)
+    assert shared.holding() == ["job 1", "job 2"]
+
+
+def test_what_an_owner_has_used_decides_who_is_next_also_after_a_restart_of_the_server(shared):
+    shared.store.usage.write({"bob": 1e9, "cem": 50.0}, 2e9)
+    blocker = shared.submit("wait", name="blocker", owner="cem", min_ranks=4, max_ranks=4)
+    assert shared.holding() == ["blocker"]
+    for owner in ("bob", "dee"):
+        shared.submit("wait", name=f"of {owner}", owner=owner, min_ranks=4, max_ranks=4)
+    shared.engine.reconcile()
+    positions = {job.name: job.queue_position for job in shared.store.queue.jobs()}
+    assert positions == {"of bob": 2, "of dee": 1}
+    shared.replace_engine()
+    actions.cancel(shared.store, blocker.id)
+    shared.reach(blocker, JobState.CANCELLED)
+    assert shared.holding() == ["of dee"]
+    used = shared.store.usage.read()
+    assert used["bob"].slot_seconds > used["cem"].slot_seconds > 50.0

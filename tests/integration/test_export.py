@@ -1,4 +1,4 @@
-"""Plain weights out of snapshots: as they were, whole or not at all, and never in place of something else."""
+"""Plain weights from snapshots: unchanged, whole or not at all, and never in place of another file."""
 
 import os
 import signal
@@ -22,14 +22,14 @@ def model(step):
     return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).state_dict()
 
 
-def save(folder, *steps, state=None):
-    snapshots = Snapshots(folder)
+def save(directory, *steps, state=None):
+    snapshots = Snapshots(directory)
     for step in steps:
         assert snapshots.save(step, 1, {"model": state or model(step), "optimizer": {}}, {"rng": [step]}).saved
 
 
-def run(folder, file, *, step=None, job_id=None, force=False):
-    return export(Path(folder), Path(file), step=step, job_id=job_id, force=force)
+def run(directory, file, *, step=None, job_id=None, force=False):
+    return export(Path(directory), Path(file), step=step, job_id=job_id, force=force)
 
 
 def load(path):
@@ -41,35 +41,35 @@ def assert_same(found, expected):
     assert all(torch.equal(item, expected[name]) for name, item in found.items())
 
 
-def damage(folder, step):
-    path = folder / f"{step:012d}" / "model.pt"
+def damage(directory, step):
+    path = directory / f"{step:012d}" / "model.pt"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
 @pytest.fixture
-def folder(tmp_path):
+def directory(tmp_path):
     save(tmp_path / "snapshots", 10, 20)
     return tmp_path / "snapshots"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_latest_weights_are_exported_as_they_were_and_a_model_loads_them(folder, tmp_path, name):
+def test_the_latest_weights_are_exported_as_they_were_and_a_model_loads_them(directory, tmp_path, name):
     (tmp_path / "out").mkdir()
-    told = run(folder, tmp_path / "out" / name)
-    assert (told["step"], told["epoch"], told["tensors"], told["skipped"]) == (20, 1, 9, [])
+    report = run(directory, tmp_path / "out" / name)
+    assert (report["step"], report["epoch"], report["tensors"], report["skipped"]) == (20, 1, 9, [])
     assert_same(load(tmp_path / "out" / name), model(20))
     assert [entry.name for entry in (tmp_path / "out").iterdir()] == [name]
     (tmp_path / "any").touch()
     assert (tmp_path / "out" / name).stat().st_mode == (tmp_path / "any").stat().st_mode
 
 
-def test_an_older_snapshot_is_exported_by_its_step_or_its_directory(folder, tmp_path):
-    run(folder, tmp_path / "by-step.pt", step=10)
-    run(folder / "000000000010", tmp_path / "by-folder.pt")
+def test_an_older_snapshot_is_exported_by_its_step_or_its_directory(directory, tmp_path):
+    run(directory, tmp_path / "by-step.pt", step=10)
+    run(directory / "000000000010", tmp_path / "by-directory.pt")
     assert_same(load(tmp_path / "by-step.pt"), model(10))
-    assert_same(load(tmp_path / "by-folder.pt"), model(10))
+    assert_same(load(tmp_path / "by-directory.pt"), model(10))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -81,22 +81,19 @@ def test_tied_weights_and_parts_of_larger_tensors_come_out_right(tmp_path, name)
     assert_same(load(tmp_path / name), state)
 
 
-def test_a_damaged_latest_snapshot_is_skipped_in_words_and_left_where_it_is(folder, tmp_path):
-    damage(folder, 20)
-    told = run(folder, tmp_path / "weights.pt")
-    assert told["step"] == 10
-    assert told["skipped"] == ["the snapshot of step 20 must not be used: model.pt fails its checksum"]
-    assert (folder / "000000000020").is_dir()
-
-
-def test_a_damaged_snapshot_that_was_requested_is_refused_with_what_could_be_had(folder, tmp_path):
-    damage(folder, 20)
+def test_a_damaged_snapshot_is_skipped_unless_it_was_requested_and_left_where_it_is(directory, tmp_path):
+    damage(directory, 20)
     with pytest.raises(ExportError, match=r"step 20 must not be used: model.pt fails its checksum; try --step 10"):
-        run(folder, tmp_path / "weights.pt", step=20)
-    damage(folder, 10)
-    with pytest.raises(ExportError, match=r"step 20 .*; the snapshot of step 10 .*; there is no other snapshot"):
-        run(folder, tmp_path / "weights.pt")
+        run(directory, tmp_path / "weights.pt", step=20)
     assert not (tmp_path / "weights.pt").exists()
+    report = run(directory, tmp_path / "weights.pt")
+    assert report["step"] == 10
+    assert report["skipped"] == ["the snapshot of step 20 must not be used: model.pt fails its checksum"]
+    damage(directory, 10)
+    with pytest.raises(ExportError, match=r"step 20 .*; the snapshot of step 10 .*; there is no other snapshot"):
+        run(directory, tmp_path / "other.pt")
+    assert not (tmp_path / "other.pt").exists()
+    assert sorted(entry.name for entry in directory.iterdir()) == ["000000000010", "000000000020"]
 
 
 @pytest.mark.parametrize(
@@ -105,41 +102,37 @@ def test_a_damaged_snapshot_that_was_requested_is_refused_with_what_could_be_had
         ({"file": "weights.onnx"}, r"weights.onnx must end in .safetensors or .pt"),
         ({"file": "weights"}, r"weights must end in"),
         ({"file": "none/weights.pt"}, "there is no directory none"),
-        ({"file": "folder.pt"}, "folder.pt is a directory: name a file"),
+        ({"file": "directory.pt"}, "directory.pt is a directory: name a file"),
         ({"file": "there.pt"}, "there.pt exists already: --force replaces it"),
         ({"step": 15}, "holds no snapshot of step 15, only of 20, 10"),
         ({"job_id": "job-2"}, "step 20 must not be used: it belongs to job job-1, this is job job-2"),
-        ({"folder": "none"}, "there is no directory none"),
-        ({"folder": "empty"}, "empty holds no snapshot yet"),
+        ({"directory": "none"}, "there is no directory none"),
+        ({"directory": "empty"}, "empty holds no snapshot yet"),
     ],
 )
 def test_what_cannot_be_exported_is_refused_and_nothing_is_written(tmp_path, monkeypatch, options, complaint):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REKINDLE_JOB_ID", "job-1")
     save("snapshots", 10, 20)
-    for name in ("empty", "folder.pt"):
+    for name in ("empty", "directory.pt"):
         Path(name).mkdir()
     Path("there.pt").write_text("mine")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ExportError, match=complaint):
-        run(**{"folder": "snapshots", "file": "weights.pt", **options})
+        run(**{"directory": "snapshots", "file": "weights.pt", **options})
     assert sorted(tmp_path.rglob("*")) == before
     assert Path("there.pt").read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_that_is_there_is_replaced_only_by_force(folder, tmp_path, name):
-    (tmp_path / name).write_text("mine")
-    run(folder, tmp_path / name, force=True)
-    assert_same(load(tmp_path / name), model(20))
-
-
-def test_a_file_that_appears_meanwhile_is_not_replaced(folder, tmp_path, monkeypatch):
-    link = os.link
+def test_a_file_that_appears_meanwhile_is_replaced_only_by_force(directory, tmp_path, monkeypatch, name):
+    link, file = os.link, tmp_path / name
     monkeypatch.setattr(os, "link", lambda one, other: (Path(other).write_text("mine"), link(one, other)))
     with pytest.raises(ExportError, match="was created meanwhile"):
-        run(folder, tmp_path / "weights.pt")
-    assert (tmp_path / "weights.pt").read_text() == "mine"
+        run(directory, file)
+    assert file.read_text() == "mine"
+    run(directory, file, force=True)
+    assert_same(load(file), model(20))
 
 
 def test_state_that_is_no_tensor_goes_into_a_torch_file_only(tmp_path):
@@ -153,13 +146,13 @@ def test_state_that_is_no_tensor_goes_into_a_torch_file_only(tmp_path):
     assert load(tmp_path / "weights.pt")["_extra_state"] == {"scale": 2}
 
 
-def test_without_safetensors_the_other_way_is_named(folder, tmp_path, monkeypatch):
+def test_without_safetensors_the_other_way_is_named(directory, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)
     with pytest.raises(
         ExportError, match=r"safetensors is not installed in .*pip install safetensors`, or .* ends in .pt"
     ):
-        run(folder, tmp_path / "weights.safetensors")
-    run(folder, tmp_path / "weights.pt")
+        run(directory, tmp_path / "weights.safetensors")
+    run(directory, tmp_path / "weights.pt")
 
 
 def test_snapshots_without_a_model_are_refused_by_name(tmp_path):
@@ -177,17 +170,17 @@ main()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_export_killed_before_it_is_on_disk_leaves_what_was_there(folder, tmp_path, name):
+def test_an_export_killed_before_it_is_on_disk_leaves_what_was_there(directory, tmp_path, name):
     (tmp_path / name).write_text("mine")
-    killed = subprocess.run([sys.executable, "-c", KILLED, folder, tmp_path / name, "--force"], check=False)
+    killed = subprocess.run([sys.executable, "-c", KILLED, directory, tmp_path / name, "--force"], check=False)
     assert killed.returncode == -signal.SIGKILL
     assert (tmp_path / name).read_text() == "mine"
     assert list(tmp_path.glob(f".{name}.*"))  # so it was killed with all of it written
 
 
-def test_as_a_program_it_prints_what_it_did_or_why_not_in_one_line(folder, tmp_path):
+def test_as_a_program_it_prints_what_it_did_or_why_not_in_one_line(directory, tmp_path):
     def program(*words):
-        argv = [sys.executable, "-m", "rekindle.training.export", folder, *words]
+        argv = [sys.executable, "-m", "rekindle.training.export", directory, *words]
         return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     done, refused = program("weights.pt"), program("weights.onnx")

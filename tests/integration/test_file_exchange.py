@@ -1,4 +1,4 @@
-"""Which machine sends which file to which other one, so that each has what its ranks want."""
+"""Which machine sends which file to which other one, so that each has the files of its ranks."""
 
 import pytest
 from hypothesis import given

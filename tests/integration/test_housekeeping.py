@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -38,46 +39,66 @@ def home(tmp_path):
 
 
 @pytest.fixture
-def store(home):
-    store = open_store(home.root)
-    recover_on_startup(home, store)
-    yield store
-    store.close()
+def stores(home):
+    """Every store that the test has opened, the one in use last."""
+    opened = [open_store(home.root)]
+    yield opened
+    opened[-1].close()
 
 
-def sent_off(home, job, run=1, want=JobIntent.RUN):
-    write_json(home.run_dir(job.id).intent, RunIntent(want, run, ["cpu:0"], max_failures=7).to_json())
+@pytest.fixture
+def store(home, stores):
+    recover_on_startup(home, stores[0])
+    return stores[0]
 
 
-def lose_database(home, store):
-    store.close()
-    for file in home.root.glob("rekindle.db*"):
-        file.unlink()
-    return open_store(home.root)
-
-
-def a_submitter(home, store):
+@pytest.fixture
+def submitter(home, store):
     return Submitter(store, home, cpu_machine(2), check_python=lambda _: None, checkout=check_out)
+
+
+@pytest.fixture
+def recover_with(home, stores):
+    """Exchanges the database for an older copy of it, or for an empty one; a server starts with that."""
+
+    def start(older=None):
+        stores[-1].close()
+        for file in home.root.glob("rekindle.db*"):
+            file.unlink()
+        if older is not None:
+            older.rename(home.database)
+        stores.append(open_store(home.root))
+        return stores[-1], recover_on_startup(home, stores[-1])
+
+    return start
+
+
+def write_intent(home, job, want=JobIntent.RUN):
+    """A keeper has been launched for the job."""
+    write_json(home.run_dir(job.id).intent, RunIntent(want, 1, ["cpu:0"], max_failures=7).to_json())
+
+
+def end_in_journal(home, job):
+    Journal(home.run_dir(job.id).journal).write(
+        RecordType.JOB_ENDED, run=1, state="failed", reason="r", outcome={"class": "oom", "message": "m"}
+    )
+
+
+def read_journals(home, store):
+    for job in store.jobs_in(HOLDING_SLOTS):
+        RunSync(store, home).read_journal(job)
 
 
 def asked():
     return a_submission(kind=TargetKind.MODULE, target="train")
 
 
-def tmp_copy(home, store):
-    """The database as it is now."""
+def copy_of_database(home):
+    """A copy of the database as it is now."""
     copy = home.root.parent / "older.db"
     with closing(sqlite3.connect(home.database)) as now, closing(sqlite3.connect(copy)) as older:
         now.backup(older)
     return copy
-
-
-def replace_database(home, store, older):
-    store.close()
-    for file in home.root.glob("rekindle.db*"):
-        file.unlink()
-    older.rename(home.database)
-    return open_store(home.root)
 
 
 def test_what_was_left_half_submitted_or_half_deleted_is_swept(home, store):
@@ -91,8 +112,7 @@ def test_what_was_left_half_submitted_or_half_deleted_is_swept(home, store):
     assert names_in(home.runs) == [job.id]
 
 
-def test_a_submission_without_a_row_is_removed_and_one_with_a_row_is_completed(home, store, tmp_path):
-    submitter = a_submitter(home, store)
+def test_a_submission_without_a_row_is_removed_and_one_with_a_row_is_completed(home, store, submitter):
     refused, committed = submitter.prepare(asked()), submitter.prepare(asked())
     store.add_job(committed, numbered=True)
     assert names_in(home.runs) == sorted(f".new-{job.id}" for job in (refused, committed))
@@ -104,8 +124,7 @@ def test_a_submission_without_a_row_is_removed_and_one_with_a_row_is_completed(h
     assert (store.job(committed.id).intent, recovered.held) == (JobIntent.RUN, [])
 
 
-def test_a_job_is_not_started_before_its_submission_is_confirmed(home, store):
-    submitter = a_submitter(home, store)
+def test_a_job_is_not_started_before_its_submission_is_confirmed(home, store, submitter):
     job = store.add_job(submitter.prepare(asked()), numbered=True)
     engine = Reconciler(store, home, cpu_machine(2), launch_fake(home))
     engine.reconcile()
@@ -116,31 +135,28 @@ def test_a_job_is_not_started_before_its_submission_is_confirmed(home, store):
     engine.close()
 
 
-def test_a_directory_that_cannot_get_its_name_takes_its_row_with_it(home, store, monkeypatch):
+def test_a_directory_that_cannot_get_its_name_takes_its_row_with_it(home, store, submitter, monkeypatch):
     def fail(*_):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(submission_record, "fsync_directory", fail)
-    submitter = a_submitter(home, store)
     with pytest.raises(StorageError, match="Input/output error"):
         submitter.submit(asked())
     assert (store.lists.jobs(), names_in(home.runs)) == ([], [])
 
 
-def test_an_older_database_loses_no_job_that_was_submitted_since(home, store):
-    """With the number, the owner and the key that they had; what had never started is held."""
-    submitter = a_submitter(home, store)
+def test_an_older_database_loses_no_job_that_was_submitted_since(home, store, submitter, recover_with):
+    """The jobs keep their number, owner and key; one that had never started is held."""
     before = submitter.submit(asked())
-    older = tmp_copy(home, store)
+    older = copy_of_database(home)
     gone = submitter.submit(asked())
     store.transition(gone.id, JobState.CANCELLED, expected={JobState.QUEUED}, reason="test")
     store.delete_job(gone.id)
     shutil.rmtree(home.run_dir(gone.id).root)
     waiting = submitter.submit(asked(), KEY)
     started = submitter.submit(asked())
-    sent_off(home, started)
-    store = replace_database(home, store, older)
-    recovered = recover_on_startup(home, store)
+    write_intent(home, started)
+    store, recovered = recover_with(older)
     rows = {job.id: job for job in store.lists.jobs()}
     assert list(rows) == [started.id, waiting.id, before.id]
     assert [rows[job.id].number for job in (before, waiting, started)] == [1, 3, 4]
@@ -149,48 +165,39 @@ def test_an_older_database_loses_no_job_that_was_submitted_since(home, store):
     assert rows[started.id].state is JobState.STARTING
     assert rows[waiting.id].request_digest == "digest"
     assert (recovered.held, recovered.started) == ([waiting.id], [started.id])
-    submitter = a_submitter(home, store)
+    submitter = replace(submitter, store=store)
     assert submitter.submit(asked(), KEY).id == waiting.id
     assert submitter.submit(asked()).number == 5
-    store.close()
 
 
-def test_a_row_that_is_older_than_its_run_directory_does_not_run_the_job_again(home, store):
-    """The older database says that it waits in the queue; it has run and failed since."""
+def test_a_row_that_is_older_than_its_run_directory_does_not_run_the_job_again(home, store, recover_with):
+    """In the older database it waits in the queue; it has run and failed since."""
     job = queued_job(store, home)
     removed = queued_job(store, home)
-    older = tmp_copy(home, store)
-    sent_off(home, job)
-    journal = Journal(home.run_dir(job.id).journal)
-    journal.write(RecordType.JOB_ENDED, run=1, state="failed", reason="r", outcome={"class": "oom", "message": "m"})
+    older = copy_of_database(home)
+    write_intent(home, job)
+    end_in_journal(home, job)
     shutil.rmtree(home.run_dir(removed.id).root)
-    store = replace_database(home, store, older)
-    recovered = recover_on_startup(home, store)
-    monitor = RunSync(store, home)
-    for each in store.jobs_in(HOLDING_SLOTS):
-        monitor.read_journal(each)
+    store, recovered = recover_with(older)
+    read_journals(home, store)
     row, without = store.job(job.id), store.job(removed.id)
     assert (row.state, row.run, row.outcome["class"], row.devices) == (JobState.FAILED, 1, "oom", [])
     assert (without.state, without.intent) == (JobState.QUEUED, JobIntent.HOLD)
     assert "run directory is missing" in without.notice
     assert (recovered.older, recovered.gone) == ([job.id], [removed.id])
-    store.close()
 
 
-def test_experiments_are_rebuilt_with_their_trials_in_order(home, store):
-    submitter = a_submitter(home, store)
+def test_experiments_are_rebuilt_with_their_trials_in_order(store, submitter, recover_with):
     definition = {"sequential": True, "measure": []}
     made = an_experiment("exp0000001", definition=definition, owner="ada", notes=["none"])
     trials = [(Trial({"--lr": rate}, 0), asked()) for rate in (0.1, 0.01)]
     submit_jobs(submitter, made, trials, KEY)
     first = {job.id: (job.number, job.trial, job.run_after) for job in store.experiments.jobs(made.id)}
-    store = lose_database(home, store)
-    recovered = recover_on_startup(home, store)
+    store, recovered = recover_with()
     assert {job.id: (job.number, job.trial, job.run_after) for job in store.experiments.jobs(made.id)} == first
     assert recovered.experiments == [made.id]
     assert store.experiments.get(made.id) == made
     assert store.experiments.by_key("key").owner == "ada"
-    store.close()
 
 
 @pytest.mark.parametrize(
@@ -200,16 +207,14 @@ def test_experiments_are_rebuilt_with_their_trials_in_order(home, store):
      {"number": 1, "created_at": 1, "experiment_id": "exp0000001", "trial": {"parameters": 7}},
      {"number": 1, "created_at": 1, "experiment_id": "../../etc", "trial": {"parameters": {}, "repeat": 0}}],
 )  # fmt: skip
-def test_a_forged_submission_makes_no_other_job_than_its_own(home, store, record):
-    victim, forger = queued_job(store, home), queued_job(store, home)
+def test_a_forged_submission_makes_no_other_job_than_its_own(home, store, recover_with, record):
+    other, forger = queued_job(store, home), queued_job(store, home)
     stored = {**forger.spec.to_json(), "job_id": forger.id, "submission": record}
     home.run_dir(forger.id).spec.write_text(json.dumps(stored))
-    store = lose_database(home, store)
-    recover_on_startup(home, store)
-    assert {job.id for job in store.lists.jobs()} == {victim.id, forger.id}
+    store, _ = recover_with()
+    assert {job.id for job in store.lists.jobs()} == {other.id, forger.id}
     assert {job.number for job in store.lists.jobs()} == {1, 2}
     assert store.job(forger.id).trial == {}
-    store.close()
 
 
 def test_what_is_no_run_directory_is_left_alone(home, store):
@@ -219,31 +224,25 @@ def test_what_is_no_run_directory_is_left_alone(home, store):
     assert names_in(home.runs) == ["lost+found", "notes.txt"]
 
 
-def test_a_lost_database_is_rebuilt_from_the_run_directories(home, store):
+def test_a_lost_database_is_rebuilt_from_the_run_directories(home, store, recover_with):
     ended, running, _ = (queued_job(store, home, name=name) for name in ("ended", "running", "never"))
     for job in (ended, running):
-        sent_off(home, job)
-    Journal(home.run_dir(ended.id).journal).write(
-        RecordType.JOB_ENDED, run=1, state="failed", reason="because", outcome={"class": "oom", "message": "m"}
-    )
-    store = lose_database(home, store)
-    recover_on_startup(home, store)
-    monitor = RunSync(store, home)
-    for job in store.jobs_in(HOLDING_SLOTS):
-        monitor.read_journal(job)
+        write_intent(home, job)
+    end_in_journal(home, ended)
+    store, _ = recover_with()
+    read_journals(home, store)
     rows = {job.name: job for job in store.lists.jobs()}
     assert (rows["ended"].state, rows["ended"].outcome["class"]) == (JobState.FAILED, "oom")
     assert (rows["running"].state, rows["running"].devices) == (JobState.STARTING, ["cpu:0"])
     assert (rows["running"].run, rows["running"].max_failures) == (1, 7)
     assert (rows["never"].state, rows["never"].intent) == (JobState.QUEUED, JobIntent.HOLD)
     assert rows["never"].spec.target == "train.py"
-    store.close()
 
 
-def test_a_run_that_was_sent_off_is_never_removed_for_want_of_a_row(home, store):
+def test_a_run_whose_keeper_was_launched_is_not_removed_when_its_row_is_missing(home, store):
     queued_job(store, home)
     orphan = queued_job(store, home)
-    sent_off(home, orphan, want=JobIntent.CANCEL)
+    write_intent(home, orphan, want=JobIntent.CANCEL)
     with store.writing() as session:
         session.delete(session.get(type(orphan), orphan.id))
     recover_on_startup(home, store)
@@ -251,28 +250,24 @@ def test_a_run_that_was_sent_off_is_never_removed_for_want_of_a_row(home, store)
 
 
 @pytest.mark.parametrize("spec", [b"", b"[]", b"{}", b'{"job_id": 1}', b"\xff", None])
-def test_a_folder_that_tells_no_job_is_left_as_it_is(home, store, spec):
-    store = lose_database(home, store)
+def test_a_directory_without_the_spec_of_its_own_job_makes_no_job_and_is_left_as_it_is(home, recover_with, spec):
     run_dir = home.run_dir("abcdefghij")
     run_dir.root.mkdir()
     if spec is not None:
         run_dir.spec.write_bytes(spec)
-    recover_on_startup(home, store)
+    store, _ = recover_with()
     assert store.lists.jobs() == []
     assert run_dir.root.exists()
-    store.close()
 
 
-def test_the_folder_of_a_job_under_another_id_makes_no_job(home, store):
+def test_the_directory_of_a_job_under_another_id_makes_no_job(home, store, recover_with):
     job = queued_job(store, home)
-    store = lose_database(home, store)
     home.run_dir(job.id).root.rename(home.runs / "abcdefghij")
-    recover_on_startup(home, store)
+    store, _ = recover_with()
     assert store.lists.jobs() == []
-    store.close()
 
 
-def test_the_folder_and_the_shared_memory_of_a_deleted_job_stay_while_its_keeper_lives(home):
+def test_the_directory_and_the_shared_memory_of_a_deleted_job_stay_while_its_keeper_lives(home):
     job = a_job()
     run_dir = home.run_dir(job.id)
     run_dir.root.mkdir()

@@ -1,11 +1,11 @@
-"""What the HTTP server does with clients that say nothing, too little, or are too many."""
+"""What the HTTP server does with clients that send nothing or too little, and with too many clients."""
 
 import json
 import resource
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import anyio
 import pytest
@@ -19,26 +19,23 @@ from rekindle_service.http_server import HttpServer, listen, max_connections, ra
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 SECRET = REQUEST.replace(b"/ ", b"/secret ", 1)
 UPLOAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
-PATIENCE = 0.3  # seconds
+TIMEOUT = 0.3  # seconds
 
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-    """For ``/slow``, longer than anybody may take to ask. ``/secret`` stands for a request with the token."""
+    """Answer "ok": at ``/slow`` after more than the header timeout; ``/secret`` stands for a request with the token."""
     if scope["path"] == "/secret":
         connection = connection_of(scope)
-        assert connection is not None
         connection.authenticated()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"o", "more_body": True})
     if scope["path"] == "/slow":
-        await anyio.sleep(3 * PATIENCE)
+        await anyio.sleep(3 * TIMEOUT)
     await send({"type": "http.response.body", "body": b"k"})
 
 
-@pytest.fixture
-def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
-    monkeypatch.setattr(http_server, "_HEADER_TIMEOUT", PATIENCE)
-    monkeypatch.setattr(http_server, "_MAX_CONNECTIONS", 3)
+@contextmanager
+def running_server() -> Iterator[tuple[str, int]]:
     ready = threading.Event()
     with listen("127.0.0.1", 0) as listener:
         server = HttpServer(answer, listener, threading.Event(), ready.set)
@@ -47,26 +44,26 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
         ready.wait()
         yield listener.getsockname()
         server.stop()
-        thread.join()
-
-
-def test_a_stop_does_not_wait_for_the_next_update_of_the_date(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "_DATE_INTERVAL", 600.0)
-    ready = threading.Event()
-    with listen("127.0.0.1", 0) as listener:
-        server = HttpServer(answer, listener, threading.Event(), ready.set)
-        thread = threading.Thread(target=server.run_until_stopped)
-        thread.start()
-        ready.wait()
-        server.stop()
         thread.join(60)
         assert not thread.is_alive()
         server.stop()  # once more does no harm
 
 
-def test_the_date_of_an_answer_is_that_of_its_second(
-    address: tuple[str, int],
-) -> None:
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
+    monkeypatch.setattr(http_server, "_HEADER_TIMEOUT", TIMEOUT)
+    monkeypatch.setattr(http_server, "_MAX_CONNECTIONS", 3)
+    with running_server() as found:
+        yield found
+
+
+def test_a_stop_does_not_wait_for_the_next_update_of_the_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_DATE_INTERVAL", 600.0)
+    with running_server():
+        pass
+
+
+def test_the_date_of_an_answer_is_that_of_its_second(address: tuple[str, int]) -> None:
     dates = set[bytes]()
     until(lambda: dates.add(date_of(address)) or len(dates) > 1, "the date has changed")
 
@@ -83,14 +80,19 @@ def connect(address: tuple[str, int]) -> socket.socket:
 
 
 def read(client: socket.socket, until: bytes = b"") -> bytes:
-    """What comes before the connection is closed, or up to ``until``."""
-    told = b""
-    while not (until and told.endswith(until)) and (data := client.recv(1000)):
-        told += data
-    return told
+    """Everything up to the end of the connection, or to ``until``."""
+    received = b""
+    while not (until and received.endswith(until)) and (data := client.recv(1000)):
+        received += data
+    return received
 
 
-def is_sent_away(client: socket.socket) -> bool:
+def assert_answered(client: socket.socket, request: bytes) -> None:
+    client.sendall(request)
+    assert read(client, until=b"ok").endswith(b"ok")
+
+
+def is_rejected(client: socket.socket) -> bool:
     try:
         client.sendall(REQUEST)
         return read(client, until=b"ok") == b""
@@ -98,22 +100,19 @@ def is_sent_away(client: socket.socket) -> bool:
         return True
 
 
-@pytest.mark.parametrize("said", [b"", REQUEST[:-2]])
-def test_a_client_that_does_not_ask_in_time_is_left(address: tuple[str, int], said: bytes) -> None:
-    with connect(address) as client:
-        client.sendall(said)
-        assert read(client) == b""
-
-
-@pytest.mark.parametrize("first", [REQUEST, UPLOAD], ids=["a whole one", "one whose content does not come"])
-def test_a_client_that_has_been_answered_and_then_dawdles_is_left(
-    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch, first: bytes
+@pytest.mark.parametrize(
+    ("first", "begun"),
+    [(b"", b""), (b"", REQUEST[:-2]), (REQUEST, REQUEST[:5]), (UPLOAD, REQUEST[:5])],
+    ids=["silent", "all but the end", "after another request", "after an upload without its content"],
+)
+def test_a_client_that_sends_no_whole_request_in_time_is_disconnected(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch, first: bytes, begun: bytes
 ) -> None:
-    monkeypatch.setattr(http_server, "_REJECTED_BODY_TIMEOUT", PATIENCE)
+    monkeypatch.setattr(http_server, "_REJECTED_BODY_TIMEOUT", TIMEOUT)
     with connect(address) as client:
-        client.sendall(first)
-        assert read(client, until=b"ok").endswith(b"ok")
-        client.sendall(REQUEST[:5])
+        if first:
+            assert_answered(client, first)
+        client.sendall(begun)
         assert read(client) == b""
 
 
@@ -121,8 +120,7 @@ def test_a_client_that_has_been_answered_and_then_dawdles_is_left(
 def test_what_is_no_request_is_answered_with_a_problem(address: tuple[str, int], before: bytes) -> None:
     with connect(address) as client:
         if before:
-            client.sendall(before)
-            read(client, until=b"ok")
+            assert_answered(client, before)
         client.sendall(b"nonsense\r\n\r\n")
         head, _, body = read(client).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 400 ")
@@ -132,21 +130,18 @@ def test_what_is_no_request_is_answered_with_a_problem(address: tuple[str, int],
 
 def test_an_answer_may_take_longer_than_a_question(address: tuple[str, int]) -> None:
     with connect(address) as client:
-        client.sendall(REQUEST.replace(b"/ ", b"/slow ", 1))
-        assert read(client, until=b"ok").endswith(b"ok")
+        assert_answered(client, REQUEST.replace(b"/ ", b"/slow ", 1))
 
 
 def test_a_refused_upload_may_be_sent_to_its_end(address: tuple[str, int]) -> None:
     with connect(address) as client:
-        client.sendall(UPLOAD)
-        assert read(client, until=b"ok").endswith(b"ok")
+        assert_answered(client, UPLOAD)
         client.sendall(b"x")
-        client.settimeout(2 * PATIENCE)
+        client.settimeout(2 * TIMEOUT)
         with pytest.raises(TimeoutError):
             read(client)
         client.settimeout(20)
-        client.sendall(b"x" * 999 + REQUEST)
-        assert read(client, until=b"ok").endswith(b"ok")
+        assert_answered(client, b"x" * 999 + REQUEST)
 
 
 def test_a_client_too_many_is_rejected_until_another_leaves(
@@ -157,13 +152,10 @@ def test_a_client_too_many_is_rejected_until_another_leaves(
         clients = []
         for _ in range(3):
             clients.append(stack.enter_context(connect(address)))
-            clients[-1].sendall(SECRET)
-            read(clients[-1], until=b"ok")
-        first = clients[0]
+            assert_answered(clients[-1], SECRET)
         with connect(address) as one_too_many:
-            assert is_sent_away(one_too_many)
-        first.sendall(REQUEST)
-        assert read(first, until=b"ok").endswith(b"ok")
+            assert is_rejected(one_too_many)
+        assert_answered(clients[0], REQUEST)
 
 
 def test_strangers_take_no_connection_from_clients_with_a_token(
@@ -173,14 +165,12 @@ def test_strangers_take_no_connection_from_clients_with_a_token(
     monkeypatch.setattr(http_server, "_MAX_CONNECTIONS", 8)  # two of them for strangers
     with ExitStack() as stack:
         friend = stack.enter_context(connect(address))
-        friend.sendall(SECRET)
-        assert read(friend, until=b"ok").endswith(b"ok")
+        assert_answered(friend, SECRET)
         strangers = [stack.enter_context(connect(address)) for _ in range(30)]
         for stranger in strangers[:-2]:
             assert read(stranger) == b"", "the oldest strangers are closed"
         for client in (friend, *strangers[-2:]):
-            client.sendall(SECRET)
-            assert read(client, until=b"ok").endswith(b"ok")
+            assert_answered(client, SECRET)
 
 
 def test_a_stranger_cannot_make_the_server_read_for_ever(

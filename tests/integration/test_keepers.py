@@ -1,8 +1,9 @@
-"""Whose fault it is that a keeper does not come up: the job's, which is given up, or this machine's, which may pass."""
+"""A keeper that does not start fails its job, unless this machine lacks something; one that runs can be stopped."""
 
 import errno
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +22,15 @@ from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 
-_MANY = 30  # tries: more than any number of deaths after which a job is given up
+_MANY = 30  # tries: more than any number of deaths after which a job fails
+_KEEPER = """
+import sys, time
+from pathlib import Path
+from rekindle.contract.locks import ExclusiveLock
+lock = ExclusiveLock(Path(sys.argv[1]))
+print(flush=True)
+time.sleep(600)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +40,7 @@ def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    """A home whose runs lie on a disk of their own."""
+    """A home whose runs have a disk of their own."""
     monkeypatch.setattr("rekindle_service.config.home.MIN_FREE_BYTES", 0)
     home = Home(tmp_path / "home")
     home.create()
@@ -39,8 +48,8 @@ def small_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home
         yield home
 
 
-def fill(folder: Path) -> Path:
-    ballast = folder / "ballast"
+def fill(directory: Path) -> Path:
+    ballast = directory / "ballast"
     with ballast.open("wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(4096))
@@ -65,7 +74,7 @@ def a_starting_job(home: Home) -> Job:
 
 
 @pytest.mark.parametrize(("name", "tries"), [("ENOSPC", _MANY), ("EAGAIN", _MANY), ("EMFILE", _MANY), ("ENOENT", 3)])
-def test_a_launch_for_which_the_machine_lacks_something_is_not_held_against_the_job(
+def test_a_launch_for_which_the_machine_lacks_something_does_not_count_as_a_failure(
     home: Path, name: str, tries: int
 ) -> None:
     def launch(_: Job) -> "subprocess.Popen[bytes]":
@@ -75,13 +84,34 @@ def test_a_launch_for_which_the_machine_lacks_something_is_not_held_against_the_
     assert launches_until_crash_looping(KeeperPool(Home(home), launch), a_starting_job(Home(home))) == tries
 
 
-def test_a_keeper_that_dies_while_its_folder_has_no_room_is_not_held_against_the_job(small_home: Home) -> None:
+def test_a_keeper_that_dies_while_its_disk_is_full_does_not_count_as_a_failure(small_home: Home) -> None:
     job = a_starting_job(small_home)
     ours = KeeperPool(small_home, lambda _: subprocess.Popen(["/bin/false"]))
     ballast = fill(small_home.runs)
     assert launches_until_crash_looping(ours, job) == _MANY
     ballast.unlink()
     assert launches_until_crash_looping(ours, job) == 3
+
+
+@pytest.mark.parametrize("launched_by_this_server", [True, False])
+def test_a_keeper_is_stopped_by_whichever_server_runs_and_stopping_none_is_harmless(
+    home: Path, launched_by_this_server: bool
+) -> None:
+    def launch(job: Job) -> "subprocess.Popen[bytes]":
+        lock = Home(home).run_dir(job.id).keeper_lock
+        process = subprocess.Popen([sys.executable, "-c", _KEEPER, str(lock)], stdout=subprocess.PIPE)
+        with process.stdout:
+            process.stdout.readline()
+        return process
+
+    keepers, job = KeeperPool(Home(home), launch), a_starting_job(Home(home))
+    keepers.stop(job)
+    keepers.launch(job)
+    stopping = keepers if launched_by_this_server else KeeperPool(Home(home), launch)
+    assert stopping.alive(job)
+    stopping.stop(job)
+    until(lambda: not keepers.alive(job), "it has ended")
+    stopping.stop(job)
 
 
 def _state_after_round(engine: Reconciler, store: Store, job: Job) -> JobState | None:
@@ -97,11 +127,10 @@ def test_the_queue_outlives_a_full_disk(small_home: Home) -> None:
     for _ in range(_MANY):
         engine.reconcile()
     row = store.job(job.id)
-    assert row is not None
     assert (row.state, row.devices) == (JobState.STARTING, ["cpu:0"])
     assert "No space left on device" in (row.notice or "")
     ballast.unlink()
-    until(lambda: _state_after_round(engine, store, job) is JobState.SUCCEEDED, "it goes on")
+    until(lambda: _state_after_round(engine, store, job) is JobState.SUCCEEDED, "the job ends")
     assert [event.to_state for event in store.events(job.id)] == ["queued", "starting", "running", "succeeded"]
     engine.close()
     store.close()

@@ -17,6 +17,6 @@ print("it has begun")
 
 
 @pytest.mark.parametrize("written", ["", '[{"RANK": "0"}, '])
-def test_an_agent_that_no_attempt_needs_ends_in_silence(written: str) -> None:
+def test_an_agent_without_an_attempt_ends_without_output(written: str) -> None:
     ended = subprocess.run([sys.executable, "-c", _AGENT, written], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

@@ -1,4 +1,4 @@
-"""Receivers of notifications, real ones: an HTTP server that fails when told to, and commands."""
+"""Notifications to real receivers: an HTTP server that fails on request, and commands."""
 
 import hashlib
 import hmac
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlmodel import select
 
 from cli_process import rekindle
 from e2e.played_job import PlayedJob
@@ -25,6 +26,7 @@ from rekindle_service.config.notification_targets import NotificationTarget
 from rekindle_service.notifications import dispatcher
 from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.store import Store
+from rekindle_service.store.tables import Counter, Job
 
 _SECRET = "a secret of the tests"
 _KILLED = Outcome(OutcomeClass.SIGNAL, "rank 1 was killed by SIGKILL", rank=1, signal="SIGKILL")
@@ -37,7 +39,7 @@ class Post:
     body: bytes
 
     @property
-    def told(self) -> Any:
+    def content(self) -> Any:
         return json.loads(self.body)
 
 
@@ -50,7 +52,7 @@ class Hook:
     answers: list[int] = field(default_factory=list)
 
     def ids(self) -> list[str]:
-        return [post.told["id"] for post in self.posts]
+        return [post.content["id"] for post in self.posts]
 
 
 @contextmanager
@@ -99,8 +101,8 @@ def webhook(hook: Hook, **more: Any) -> NotificationTarget:
 
 
 @contextmanager
-def telling(store: Store, *targets: NotificationTarget) -> Iterator[None]:
-    """Couriers that have set their cursors: what happens from now on is told."""
+def notifying(store: Store, *targets: NotificationTarget) -> Iterator[None]:
+    """Dispatchers that have set their cursors and notify of every later event."""
     close = start_dispatchers(store, targets)
     try:
         until(lambda: all(f"delivered:{each.key}" in cursors(store) for each in targets), "every receiver has a cursor")
@@ -111,30 +113,38 @@ def telling(store: Store, *targets: NotificationTarget) -> Iterator[None]:
 
 def cursors(store: Store) -> dict[str, int]:
     with store.reading() as session:
-        from sqlmodel import select
-
-        from rekindle_service.store.tables import Counter
-
         return {row.name: row.value for row in session.exec(select(Counter))}
 
 
-def test_a_webhook_is_signed_and_told_what_happens_from_now_on(store: Store, hook: Hook) -> None:
+def await_delivery(store: Store, target: NotificationTarget, job: Job) -> None:
+    """Wait until the event of the submission of ``job`` has been delivered or dropped."""
+    event = store.events(job.id)[0].id
+    until(lambda: cursors(store)[f"delivered:{target.key}"] >= event, "the event is delivered or dropped")
+
+
+def test_a_webhook_gets_every_later_event_with_a_signature(store: Store, hook: Hook) -> None:
     store.add_job(a_job(name="before"))
-    with telling(store, webhook(hook)):
+    with notifying(store, webhook(hook)):
         job = store.add_job(a_job(name="digits"))
         until(lambda: hook.posts, "the webhook was called")
     (post,) = hook.posts
-    assert (post.told["event"], post.told["job"]["id"], post.told["job"]["name"]) == ("submitted", job.id, "digits")
+    assert (post.content["event"], post.content["job"]["id"], post.content["job"]["name"]) == (
+        "submitted",
+        job.id,
+        "digits",
+    )
     at = post.headers["Rekindle-Timestamp"]
     proof = hmac.new(_SECRET.encode(), at.encode() + b"." + post.body, hashlib.sha256).hexdigest()
     assert hmac.compare_digest(post.headers["Rekindle-Signature"], f"sha256={proof}")
     assert abs(time.time() - int(at)) < 300
-    assert post.headers["Rekindle-Event-Id"] == post.told["id"]
+    assert post.headers["Rekindle-Event-Id"] == post.content["id"]
 
 
-def test_a_failing_webhook_is_told_again_in_order_and_keeps_nobody_else_waiting(store: Store, hook: Hook) -> None:
+def test_a_failing_webhook_gets_every_event_again_in_order_and_delays_no_other_receiver(
+    store: Store, hook: Hook
+) -> None:
     hook.answers += [500, 503, 429]
-    with listening() as other, telling(store, webhook(hook), webhook(other)):
+    with listening() as other, notifying(store, webhook(hook), webhook(other)):
         jobs = [store.add_job(a_job()) for _ in range(3)]
         until(lambda: len(hook.posts) == 6, "three tries that failed, three that did not")
         until(lambda: len(other.posts) == 3, "the other one got all")
@@ -148,7 +158,7 @@ def test_a_redirect_is_not_followed_and_a_refusal_not_repeated(
     store: Store, hook: Hook, answer: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hook.answers.append(answer)
-    with telling(store, webhook(hook)):
+    with notifying(store, webhook(hook)):
         refused, next_one = (store.add_job(a_job()) for _ in range(2))
         until(lambda: len(hook.posts) == 2, "the second event arrived")
     assert [each.partition("-")[0] for each in hook.ids()] == [refused.id, next_one.id]
@@ -157,25 +167,24 @@ def test_a_redirect_is_not_followed_and_a_refusal_not_repeated(
     assert _SECRET not in logged.out + logged.err
 
 
-def test_what_could_not_be_told_is_told_by_the_next_server(store: Store, hook: Hook) -> None:
+def test_an_event_that_could_not_be_delivered_is_delivered_once_by_the_next_server(store: Store, hook: Hook) -> None:
     hook.answers += [500] * 1000
     target = webhook(hook)
-    with telling(store, target):
+    with notifying(store, target):
         first = store.add_job(a_job())
         until(lambda: len(hook.posts) >= 2, "it was tried")
     hook.answers.clear()
     second = store.add_job(a_job())
     tried = len(hook.posts)
-    with telling(store, target):
-        until(lambda: len(hook.posts) >= tried + 2, "both were told")
-        last = store.events(second.id)[-1].id
-        until(lambda: cursors(store)[f"delivered:{target.key}"] >= last, "both deliveries are recorded")
+    with notifying(store, target):
+        until(lambda: len(hook.posts) >= tried + 2, "both have arrived")
+        await_delivery(store, target, second)
     assert [each.partition("-")[0] for each in hook.ids()[-2:]] == [first.id, second.id]
     arrived = len(hook.posts)
-    with telling(store, target):
+    with notifying(store, target):
         third = store.add_job(a_job())
-        until(lambda: hook.ids()[-1].startswith(third.id), "the next one was told")
-    assert len(hook.posts) == arrived + 1, "what has arrived is not told again"
+        until(lambda: hook.ids()[-1].startswith(third.id), "the next one has arrived")
+    assert len(hook.posts) == arrived + 1, "nothing is sent again"
 
 
 def script(tmp_path: Path, text: str) -> str:
@@ -186,26 +195,22 @@ def script(tmp_path: Path, text: str) -> str:
 
 
 def test_a_command_gets_the_event_without_a_shell(store: Store, tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    path = script(
-        tmp_path, f'cat > {told}.part; echo "$1 $REKINDLE_EVENT $REKINDLE_JOB_ID" > {told}.env; mv {told}.part {told}\n'
-    )
+    got = tmp_path / "got"
+    path = script(tmp_path, f'cat > {got}; echo "$1 $REKINDLE_EVENT $REKINDLE_JOB_ID" > {got}.env\n')
     target = NotificationTarget(command=(path, "$(touch owned); `id`"), events=("submitted",))
-    with telling(store, target):
+    with notifying(store, target):
         job = store.add_job(a_job(name="$(reboot)"))
-        until(told.exists, "the command ran")
-    assert json.loads(told.read_text())["job"]["name"] == "$(reboot)"
-    assert Path(f"{told}.env").read_text() == f"$(touch owned); `id` submitted {job.id}\n"
+        await_delivery(store, target, job)
+    assert json.loads(got.read_text())["job"]["name"] == "$(reboot)"
+    assert Path(f"{got}.env").read_text() == f"$(touch owned); `id` submitted {job.id}\n"
 
 
 def test_a_command_that_hangs_is_killed_with_its_children_and_run_again(store: Store, tmp_path: Path) -> None:
     tries = tmp_path / "tries"
     path = script(tmp_path, f"echo $$ >> {tries}; [ $(wc -l < {tries}) -gt 2 ] || sleep 600\n")
     target = NotificationTarget(command=(path,), events=("submitted",), time_limit=0.5)
-    with telling(store, target):
-        job = store.add_job(a_job())
-        key = f"delivered:{target.key}"
-        until(lambda: cursors(store)[key] >= store.events(job.id)[0].id, "the third try succeeded")
+    with notifying(store, target):
+        await_delivery(store, target, store.add_job(a_job()))
     assert len(tries.read_text().split()) == 3
     for pid in tries.read_text().split()[:2]:
         assert not Path("/proc", pid).exists()
@@ -215,10 +220,8 @@ def test_a_command_decides_by_its_exit_code_whether_it_is_run_again(store: Store
     tries = tmp_path / "tries"
     path = script(tmp_path, f"cat > /dev/null; echo x >> {tries}; [ $(wc -l < {tries}) -gt 2 ] && exit 3; exit 75\n")
     target = NotificationTarget(command=(path,), events=("submitted",))
-    with telling(store, target):
-        job = store.add_job(a_job())
-        key = f"delivered:{target.key}"
-        until(lambda: cursors(store)[key] >= store.events(job.id)[0].id, "it was dropped")
+    with notifying(store, target):
+        await_delivery(store, target, store.add_job(a_job()))
     assert tries.read_text().count("x") == 3
 
 
@@ -227,14 +230,14 @@ def test_a_stop_of_the_server_does_not_wait_for_a_command(store: Store, tmp_path
     target = NotificationTarget(
         command=(script(tmp_path, f"echo $$ > {begun}; sleep 600\n"),), events=("submitted",), time_limit=600
     )
-    with telling(store, target):
+    with notifying(store, target):
         job = store.add_job(a_job())
         until(lambda: begun.exists() and begun.read_text(), "the command runs")
     until(lambda: not Path("/proc", begun.read_text().strip()).exists(), "it was killed")
     assert cursors(store)[f"delivered:{target.key}"] < store.events(job.id)[0].id, "the next server runs it again"
 
 
-def test_a_killed_server_has_its_notices_told_by_the_next_and_shows_no_secret(home: Path, hook: Hook) -> None:
+def test_the_next_server_delivers_the_notifications_of_a_killed_one_and_shows_no_secret(home: Path, hook: Hook) -> None:
     (home / "rekindle.toml").write_text(f'[[notify]]\nurl = "{hook.url}"\nsecret = "{_SECRET}"\n')
     hook.answers += [503] * 1000
     server = ServeProcess(home)
@@ -244,20 +247,20 @@ def test_a_killed_server_has_its_notices_told_by_the_next_and_shows_no_secret(ho
         job.begin_attempt()
         job.end_attempt(_KILLED, last_step=10)
         job.retry_in(0)
-        until(lambda: hook.posts, "the failure was tried to be told")
+        until(lambda: hook.posts, "a delivery of the failure was tried")
         server.kill()
         hook.answers.clear()
         server.start()
         job.begin_attempt(resumed_from_step=10)
         job.end_attempt(_DONE, last_step=20)
         job.end(JobState.SUCCEEDED, _DONE)
-        until(lambda: hook.posts[-1].told["event"] == "succeeded", "both were told")
+        until(lambda: hook.posts[-1].content["event"] == "succeeded", "both have arrived")
     finally:
         job.close()
         server.stop()
-    failure = [post.told for post in hook.posts if post.told["event"] == "attempt_failed"]
+    failure = [post.content for post in hook.posts if post.content["event"] == "attempt_failed"]
     assert failure[-1]["outcome"]["message"] == "rank 1 was killed by SIGKILL"
-    assert {told["id"] for told in failure} == {failure[0]["id"]}
+    assert {content["id"] for content in failure} == {failure[0]["id"]}
     assert _SECRET not in (home / "server.log").read_text()
 
 

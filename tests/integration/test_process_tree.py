@@ -36,7 +36,6 @@ def test_a_process_of_another_user_is_not_signalled() -> None:
 
 def test_a_whole_family_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", _FAMILY], stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
         for _ in range(8):
             parent.stdout.readline()
         family = [parent.pid, *descendants(parent.pid)]
@@ -48,7 +47,6 @@ def test_a_whole_family_is_killed() -> None:
 
 def test_what_the_killed_held_in_shared_memory_is_freed_by_its_resource_tracker() -> None:
     with subprocess.Popen([sys.executable, "-c", _SHARER], stdout=subprocess.PIPE) as sharer:
-        assert sharer.stdout is not None
         segment = Path("/dev/shm", sharer.stdout.readline().decode().strip())  # noqa: S108  # where Linux has it
         family = [sharer.pid, *descendants(sharer.pid)]
         assert segment.exists()

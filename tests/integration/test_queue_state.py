@@ -1,4 +1,4 @@
-"""The queue as the scheduler keeps it in memory says the same as the database, whatever happened in between."""
+"""The queue that the scheduler keeps in memory agrees with the database after any change."""
 
 import random
 import time

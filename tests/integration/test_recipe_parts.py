@@ -32,11 +32,12 @@ def small_cifar10(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_cifar10_is_read_from_its_own_files(small_cifar10):
-    found = load(Options(data="cifar10", data_dir=small_cifar10), ALONE)
-    assert (len(found.train), len(found.test)) == (20, 4)
-    image, label = found.train[0]
-    assert (image.shape, image.dtype, label in range(10)) == ((3, 32, 32), torch.float32, True)
+@pytest.mark.parametrize(("model", "side"), [("small-resnet", 32), ("lenet", 28)])
+def test_cifar10_is_read_from_its_own_files_in_the_size_that_the_model_needs(small_cifar10, model, side):
+    found = load(Options(data="cifar10", data_dir=small_cifar10, model=model), ALONE)
+    assert (len(found.train), len(found.test), found.shape) == (20, 4, Shape(10, 3, side))
+    for image, label in (found.train[0], found.test[0]):
+        assert (image.shape, image.dtype, label in range(10)) == ((3, side, side), torch.float32, True)
 
 
 def test_a_damaged_cifar10_is_rejected_by_name(small_cifar10):
@@ -69,15 +70,6 @@ def test_fashion_mnist_is_read_from_its_own_files(tmp_path):
     assert (len(found.train), len(found.test), found.train[0][0].shape) == (5, 3, (1, 28, 28))
 
 
-def test_images_have_the_size_that_the_model_needs(small_cifar10):
-    found = load(Options(data="cifar10", data_dir=small_cifar10, model="lenet"), ALONE)
-    assert (found.shape, found.train[0][0].shape, found.test[0][0].shape) == (
-        Shape(10, 3, 28),
-        (3, 28, 28),
-        (3, 28, 28),
-    )
-
-
 def test_a_failed_download_is_reported_with_its_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.FashionMNIST, "mirrors", ["http://127.0.0.1:9/"])
     with pytest.raises(DataError, match=r"Fashion-MNIST could not be downloaded to .* \(.*Connection refused"):
@@ -97,7 +89,7 @@ def test_every_model_accepts_the_images_that_are_loaded_for_it(name):
     assert model(found.test[:2][0]).shape == (2, 10)
 
 
-def test_lenet_is_that_of_the_tutorial():
+def test_lenet_has_the_layers_of_the_tutorial():
     model = build("lenet", Shape(classes=10, channels=1, side=28))
     assert [tuple(weight.shape) for weight in model.parameters()] == [
         *((20, 1, 3, 3), (20,)),
@@ -112,13 +104,10 @@ def test_lenet_is_that_of_the_tutorial():
     assert [sizes[index] for index in (0, 2, 3, 5, 6)] == [(20, 26, 26), (20, 13, 13), (50, 9, 9), (50, 4, 4), (800,)]
 
 
-def test_resnet34_begins_at_full_size_where_imagenets_begins_at_a_quarter():
-    stem = resnet34(10)[:3]
-    assert stem(torch.zeros(2, 3, 32, 32)).shape == (2, 64, 32, 32)
-
-
-def test_resnet34_has_the_parameters_of_the_original_but_for_its_stem():
-    count = sum(parameter.numel() for parameter in resnet34(10).parameters())
+def test_resnet34_has_the_parameters_of_the_original_but_for_its_stem_which_keeps_the_size_of_the_image():
+    model = resnet34(10)
+    assert model[:3](torch.zeros(2, 3, 32, 32)).shape == (2, 64, 32, 32)
+    count = sum(parameter.numel() for parameter in model.parameters())
     assert count == 21_282_122  # 21,797,672 of the original, with 10 classes and a 3 x 3 stem
 
 
@@ -198,18 +187,19 @@ def test_a_stage_with_a_layer_that_was_never_used_is_restored_as_it_was():
 
 
 @pytest.mark.parametrize(
-    ("options", "ranks", "global_batch", "scale"),
-    [(Options(batch_size_per_rank=64), 3, 192, 3), (Options(batch_size=64), 3, 64, 1), (Options(), 2, 128, 1)],
+    ("options", "ranks", "global_batch", "scale", "printed"),
+    [
+        (Options(batch_size_per_rank=64), 3, 192, 3, "global batch 192 = 3 ranks x 64"),
+        (Options(batch_size=64), 3, 64, 1, "global batch 64 = 3 ranks x 21 or 22"),
+        (Options(), 2, 128, 1, "global batch 128 = 2 ranks x 64"),
+        (Options(), 1, 128, 1, "global batch 128, not divided"),
+    ],
 )
-def test_only_a_batch_size_per_rank_scales_the_global_batch_with_the_ranks(options, ranks, global_batch, scale):
+def test_only_a_batch_size_per_rank_scales_the_global_batch_with_the_ranks(
+    options, ranks, global_batch, scale, printed
+):
     batch = BatchSize(options, ranks)
-    assert (batch.global_batch, batch.scale) == (global_batch, scale)
-
-
-def test_a_batch_size_is_printed_globally_and_per_rank():
-    assert str(BatchSize(Options(), 2)) == "global batch 128 = 2 ranks x 64"
-    assert str(BatchSize(Options(), 3)) == "global batch 128 = 3 ranks x 42 or 43"
-    assert str(BatchSize(Options(), 1)) == "global batch 128, not divided"
+    assert (batch.global_batch, batch.scale, str(batch)) == (global_batch, scale, printed)
 
 
 def test_the_samples_of_an_epoch_are_counted_though_its_last_batches_are_smaller():
@@ -219,26 +209,31 @@ def test_the_samples_of_an_epoch_are_counted_though_its_last_batches_are_smaller
     assert batch.samples_in_last(0, 1438) == 0
 
 
-@pytest.mark.parametrize(("rule", "lr"), [("none", 0.1), ("linear", 0.4), ("sqrt", 0.2)])
-def test_the_learning_rate_scales_with_the_batch_by_the_rule(rule, lr):
-    assert LearningRate(Options(lr_rule=rule), scale=4).at(0, 0) == pytest.approx(lr)
-
-
-def test_the_learning_rate_warms_up_step_by_step():
-    rate = LearningRate(Options(lr=0.8, warmup_steps=4, lr_steps=(9,)), scale=1)
-    assert [rate.at(step, 0) for step in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
-
-
-def test_the_learning_rate_drops_to_a_tenth_at_each_milestone():
-    rate = LearningRate(Options(lr_steps=(2, 3, 5), epochs=6), scale=1)
-    found = [rate.at(100, epoch) for epoch in range(6)]
-    assert found == pytest.approx([0.1, 0.1, 0.01, 0.001, 0.001, 0.0001])
-
-
-def test_without_milestones_the_learning_rate_decays_as_a_cosine():
-    rate = LearningRate(Options(epochs=4), scale=1)
-    assert [rate.at(0, epoch) for epoch in (0, 2)] == pytest.approx([0.1, 0.05])
-    assert 0 < rate.at(0, 3) < rate.at(0, 2)
+@pytest.mark.parametrize(
+    ("options", "scale", "times", "expected"),
+    [
+        ({"lr_rule": "none"}, 4, [(0, 0)], [0.1]),
+        ({"lr_rule": "linear"}, 4, [(0, 0)], [0.4]),
+        ({"lr_rule": "sqrt"}, 4, [(0, 0)], [0.2]),
+        (
+            {"lr": 0.8, "warmup_steps": 4, "lr_steps": (9,)},
+            1,
+            [(step, 0) for step in range(6)],
+            [0.2, 0.4, 0.6, 0.8, 0.8, 0.8],
+        ),
+        (
+            {"lr_steps": (2, 3, 5), "epochs": 6},
+            1,
+            [(100, epoch) for epoch in range(6)],
+            [0.1, 0.1, 0.01, 0.001, 0.001, 0.0001],
+        ),
+        ({"epochs": 4}, 1, [(0, epoch) for epoch in range(4)], [0.1, 0.085355, 0.05, 0.014645]),
+    ],
+    ids=["no rule", "linear", "square root", "warm-up", "a tenth at each milestone", "else a cosine"],
+)
+def test_the_learning_rate_follows_the_batch_the_step_and_the_epoch(options, scale, times, expected):
+    rate = LearningRate(Options(**options), scale=scale)
+    assert [rate.at(step, epoch) for step, epoch in times] == pytest.approx(expected, rel=1e-4)
 
 
 def test_data_parallel_on_cpu_slots_computes_a_chunk_in_each_of_its_threads():

@@ -51,9 +51,9 @@ def step(run, optimizer, x):
     return loss.item()
 
 
-def train(epochs, *, stop_after=None, interrupt=None):
-    """Losses by step, as far as it came."""
-    run, (_, optimizer) = start()
+def train(epochs, *, stop_after=None, interrupt=None, **options):
+    """The loss of each step."""
+    run, (_, optimizer) = start(**options)
     losses = {}
     with run:
         for _ in run.epochs(epochs):
@@ -67,13 +67,23 @@ def train(epochs, *, stop_after=None, interrupt=None):
 
 
 def train_with(body, *, dataset=None):
-    """One epoch that does something else at each step, too."""
+    """One epoch that calls ``body`` behind each step."""
     run, (_, optimizer) = start()
     with run:
         for _ in run.epochs(1):
             for (x,) in run.batches(dataset if dataset is not None else data(), global_batch=BATCH):
                 step(run, optimizer, x)
                 body(run)
+
+
+@pytest.fixture
+def undisturbed(tmp_path, monkeypatch):
+    """The losses of a training of four epochs in a directory of its own."""
+    (tmp_path / "undisturbed").mkdir()
+    monkeypatch.chdir(tmp_path / "undisturbed")
+    losses = train(4)
+    monkeypatch.chdir(tmp_path)
+    return losses
 
 
 def test_it_needs_no_torchrun_and_leaves_no_group_behind():
@@ -83,21 +93,17 @@ def test_it_needs_no_torchrun_and_leaves_no_group_behind():
 
 
 @pytest.mark.parametrize(("interrupt", "last"), [(1, 2), (2, 3), (3, 3)])  # an epoch has three steps
-def test_a_drain_saves_the_step_and_the_next_run_continues_after_it(tmp_path, monkeypatch, interrupt, last):
-    (tmp_path / "other").mkdir()
-    monkeypatch.chdir(tmp_path / "other")
-    undisturbed = train(3)
-    monkeypatch.chdir(tmp_path)
+def test_a_drain_saves_the_step_and_the_next_run_continues_after_it(undisturbed, interrupt, last):
     with pytest.raises(Drained) as drained:
-        train(3, interrupt=interrupt)
+        train(4, interrupt=interrupt)
     assert drained.value.step == last
-    assert train(3) == {number: loss for number, loss in undisturbed.items() if number > last}
+    assert train(4) == {number: loss for number, loss in undisturbed.items() if number > last}
 
 
 def test_a_drain_at_the_last_step_of_an_epoch_saves_it_and_lets_the_script_end_the_epoch(tmp_path):
     saved_before, ended = [], []
 
-    def train_and_look(interrupt):
+    def train_and_observe(interrupt):
         run, (_, optimizer) = start()
         with run:
             for epoch in run.epochs(2):
@@ -108,20 +114,16 @@ def test_a_drain_at_the_last_step_of_an_epoch_saves_it_and_lets_the_script_end_t
                 saved_before.append(
                     sorted(int(each.parent.name) for each in tmp_path.glob("snapshots/*/manifest.json"))
                 )
-                ended.append((epoch, loss))  # what a resumed script would not have
+                ended.append((epoch, loss))  # a resumed script would not have this
 
     with pytest.raises(Drained):
-        train_and_look(interrupt=2)
-    train_and_look(interrupt=None)
+        train_and_observe(interrupt=2)
+    train_and_observe(interrupt=None)
     assert saved_before[0] == [3]
     assert [epoch for epoch, _ in ended] == [0, 1]
 
 
-def test_more_epochs_may_be_requested_when_the_first_are_done(tmp_path, monkeypatch):
-    (tmp_path / "other").mkdir()
-    monkeypatch.chdir(tmp_path / "other")
-    undisturbed = train(4)
-    monkeypatch.chdir(tmp_path)
+def test_more_epochs_may_be_requested_when_the_first_are_done(undisturbed):
     assert train(2) | train(4) == undisturbed
 
 
@@ -152,7 +154,7 @@ def test_an_exception_leaves_the_signal_and_the_group_as_they_were_and_saves_not
 
 @pytest.fixture
 def prompt(monkeypatch):
-    """The writer is done before the next step, so that no snapshot is left out."""
+    """The writer is done before the next step, so that no snapshot is skipped."""
     async_save = AsyncSaver.async_save
 
     def save_and_wait(saver, **options):
@@ -185,7 +187,7 @@ def train_into_nan(on_nan, *, log_the_loss, steps_of_nan=(1,)):
 
 
 @pytest.mark.usefixtures("prompt")
-def test_weights_that_are_not_finite_are_never_saved_even_if_training_is_to_go_on(tmp_path, caplog):
+def test_weights_that_are_not_finite_are_never_saved_even_if_training_continues(tmp_path, caplog):
     assert train_into_nan("ignore", log_the_loss=False) == [0, 1, 2]
     assert [entry.name for entry in (tmp_path / "snapshots").iterdir()] == ["000000000001"]
     assert "snapshot 2 not saved: parameter 0.weight is not finite" not in caplog.text
@@ -196,7 +198,7 @@ def test_weights_that_are_not_finite_are_never_saved_even_if_training_is_to_go_o
 @pytest.mark.parametrize(
     ("log_the_loss", "finding"), [(True, "loss is nan at step 2"), (False, "2.bias is not finite after step 2")]
 )
-def test_a_training_gone_bad_stops_with_what_was_good_saved(tmp_path, log_the_loss, finding):
+def test_a_training_that_is_not_finite_stops_and_keeps_the_snapshot_of_finite_weights(tmp_path, log_the_loss, finding):
     with pytest.raises(NonFiniteError, match=finding):
         train_into_nan("stop", log_the_loss=log_the_loss)
     assert [entry.name for entry in (tmp_path / "snapshots").iterdir()] == ["000000000001"]
@@ -205,7 +207,7 @@ def test_a_training_gone_bad_stops_with_what_was_good_saved(tmp_path, log_the_lo
 
 @pytest.mark.usefixtures("prompt")
 @pytest.mark.parametrize("log_the_loss", [True, False])
-def test_a_training_may_go_back_and_leave_out_the_batch_that_spoiled_it(tmp_path, log_the_loss, caplog):
+def test_a_training_may_roll_back_and_skip_the_batch_after_which_it_was_not_finite(tmp_path, log_the_loss, caplog):
     begun = train_into_nan("rollback", log_the_loss=log_the_loss)
     assert begun == ([0, 1, 1] if log_the_loss else [0, 1, 2])
     assert "rolled back to the snapshot of step 1, without the data of the last" in caplog.text
@@ -214,7 +216,7 @@ def test_a_training_may_go_back_and_leave_out_the_batch_that_spoiled_it(tmp_path
     assert torch.isfinite(latest.shared_state["model"]["2.bias"]).all()
 
 
-def test_a_training_that_goes_bad_again_and_again_stops(tmp_path):
+def test_a_training_without_a_snapshot_to_roll_back_to_stops(tmp_path):
     with pytest.raises(NonFiniteError, match="no snapshot to roll back to"):
         train_into_nan("rollback", log_the_loss=True, steps_of_nan=(0,))
 
@@ -224,7 +226,7 @@ def test_an_unknown_value_of_on_nan_is_refused():
         start(on_nan="hope")
 
 
-def test_a_part_that_the_snapshot_lacks_is_named():
+def test_state_that_the_snapshot_lacks_is_named():
     train(1)
     run, _ = start(scheduler=torch.optim.lr_scheduler.StepLR(torch.optim.SGD([torch.zeros(1)]), 1))
     with pytest.raises(KeyError, match="step 3 has no 'scheduler'"), run:
@@ -232,12 +234,8 @@ def test_a_part_that_the_snapshot_lacks_is_named():
     assert not torch.distributed.is_initialized()
 
 
-def test_a_part_that_run_does_not_have_any_more_is_named():
-    run, (_, optimizer) = start(average=nn.Linear(1, 1))
-    with run:
-        for _ in run.epochs(1):
-            for (x,) in run.batches(data(), global_batch=BATCH):
-                step(run, optimizer, x)
+def test_state_that_run_does_not_have_any_more_is_named():
+    train(1, average=nn.Linear(1, 1))
     run, _ = start()
     with pytest.raises(KeyError, match=r"step 3 has 'average' too, and Run only .*: give Run the parts it was"), run:
         pass
@@ -255,7 +253,7 @@ def test_a_model_that_the_snapshot_does_not_fit_is_refused_with_what_does_not():
             pass
 
 
-def test_a_part_that_cannot_be_saved_is_refused_before_training():
+def test_an_object_that_cannot_be_saved_is_refused_before_training():
     run, _ = start(average=object())
     with pytest.raises(TypeError, match=r"average must have state_dict and load_state_dict .* has no state_dict"), run:
         pass
@@ -283,14 +281,11 @@ def test_the_model_is_there_only_within_the_run():
         _ = run.model
 
 
-def test_evaluation_sees_every_sample_once_and_goes_back_to_training():
+def test_evaluation_sees_every_sample_once_and_computes_no_gradients():
     run, _ = start()
-    with run:
-        with run.evaluation() as model:
-            assert not model.training
-            seen = torch.cat([x for (x,) in run.eval_batches(data(), batch_size=7)])
-            assert not model(seen).requires_grad
-        assert run.module.training
+    with run, run.evaluation() as model:
+        seen = torch.cat([x for (x,) in run.eval_batches(data(), batch_size=7)])
+        assert not model(seen).requires_grad
     assert seen.flatten().tolist() == list(range(LENGTH))
 
 
@@ -316,56 +311,52 @@ def model_after(**options):
         return {name: item.clone() for name, item in model.state_dict().items()}
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_a_training_may_start_from_a_file_of_another_program(tmp_path, wrapped):
-    other = nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
-    torch.save({"model": other.state_dict(), "epoch": 7} if wrapped else other.state_dict(), "other.pt")
-    taken = model_after(start_from="other.pt")
-    assert all(torch.equal(item, taken[name]) for name, item in other.state_dict().items())
+def assert_same(found, expected):
+    assert all(torch.equal(item, found[name]) for name, item in expected.items())
 
 
-def test_a_snapshot_goes_before_the_file_to_start_from():
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("other.pt", torch.save),
+        ("wrapped.pt", lambda state, name: torch.save({"model": state, "epoch": 7}, name)),
+        ("other.safetensors", save_file),
+    ],
+)
+def test_a_training_may_start_from_a_file_of_another_program(name, write):
+    other = nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).state_dict()
+    write(other, name)
+    assert_same(model_after(start_from=name), other)
+
+
+def test_a_snapshot_takes_precedence_over_the_file_to_start_from():
     train(1)
     trained = model_after()
     torch.save({name: torch.zeros_like(item) for name, item in trained.items()}, "zeros.pt")
-    taken = model_after(start_from="zeros.pt")
-    assert all(torch.equal(item, taken[name]) for name, item in trained.items())
+    assert_same(model_after(start_from="zeros.pt"), trained)
 
 
-def test_a_training_may_start_from_safetensors(tmp_path):
-    other = nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
-    save_file(other.state_dict(), "other.safetensors")
-    taken = model_after(start_from="other.safetensors")
-    assert all(torch.equal(item, taken[name]) for name, item in other.state_dict().items())
-
-
-def test_weights_that_were_exported_are_the_ones_to_start_from():
+def test_a_training_may_start_from_exported_weights():
     train(1)
     trained = model_after()
     for name in ("weights.safetensors", "weights.pt"):
         export(Path("snapshots"), Path(name), step=None, job_id=None, force=False)
-        taken = model_after(start_from=name, directory=f"started-from-{name}")
-        assert all(torch.equal(item, taken[key]) for key, item in trained.items())
+        assert_same(model_after(start_from=name, directory=f"started-from-{name}"), trained)
 
 
-@pytest.mark.parametrize("name", ["odd.safetensors", "odd.pt"])
-@pytest.mark.parametrize("content", [b"", b"\xff" * 100])
-def test_a_file_of_no_known_form_is_refused_by_name(name, content):
-    Path(name).write_bytes(content)
-    with pytest.raises(ValueError, match=f"start_from: {name} is no "):
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        *((name, content, "is no ") for name in ("odd.safetensors", "odd.pt") for content in (b"", b"\xff" * 100)),
+        ("odd.pt", nn.Linear(1, 4).state_dict(), "does not fit 'model': .*; give a file of this very"),
+        ("odd.pt", [1], ".*holds a list"),
+        ("odd.pt", SnapshotPolicy(), ".*more than tensors"),
+    ],
+)
+def test_a_file_that_has_no_state_of_this_model_is_refused_by_name(name, content, complaint):
+    if isinstance(content, bytes):
+        Path(name).write_bytes(content)
+    else:
+        torch.save(content, name)
+    with pytest.raises((ValueError, TypeError), match=f"(?s)start_from: {name} {complaint}"):
         model_after(start_from=name)
-
-
-def test_a_file_of_another_model_is_refused_by_name():
-    torch.save(nn.Linear(1, 4).state_dict(), "other.pt")
-    with pytest.raises(
-        ValueError, match=r"(?s)start_from: other.pt does not fit 'model': .*; give a file of this very"
-    ):
-        model_after(start_from="other.pt")
-
-
-@pytest.mark.parametrize(("content", "complaint"), [([1], "holds a list"), (SnapshotPolicy(), "more than tensors")])
-def test_a_file_that_is_no_state_is_refused_by_name(content, complaint):
-    torch.save(content, "odd.pt")
-    with pytest.raises((ValueError, TypeError), match=f"start_from: odd.pt .*{complaint}"):
-        model_after(start_from="odd.pt")

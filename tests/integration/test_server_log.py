@@ -2,7 +2,7 @@ import json
 import subprocess
 import sys
 
-SPEAKERS = r"""
+LOGGERS = r"""
 import logging, structlog
 from rekindle_service.config.logging_config import configure_logging
 
@@ -11,18 +11,18 @@ def fail(secret):
 
 configure_logging()
 logging.getLogger("uvicorn.error").warning("name: %s", 'a"\nERROR forged \x1b[31m')
-for tell in (logging.getLogger("asyncio").exception, structlog.get_logger().exception):
+for log in (logging.getLogger("asyncio").exception, structlog.get_logger().exception):
     try:
         fail("hunter" + "2")
     except ValueError:
-        tell("it failed")
+        log("it failed")
 """
 
 
-def test_whoever_speaks_in_the_server_a_line_is_one_json_object_and_tells_no_local_variable() -> None:
-    done = subprocess.run([sys.executable, "-c", SPEAKERS], capture_output=True, text=True, check=True)
-    said, *failures = [json.loads(line) for line in done.stderr.splitlines()]
-    assert (said["event"], said["level"]) == ('name: a"\nERROR forged \x1b[31m', "warning")
+def test_a_line_of_any_logger_is_one_json_object_without_local_variables() -> None:
+    done = subprocess.run([sys.executable, "-c", LOGGERS], capture_output=True, text=True, check=True)
+    first, *failures = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (first["event"], first["level"]) == ('name: a"\nERROR forged \x1b[31m', "warning")
     assert len(failures) == 2
     for failure in failures:
         assert (failure["event"], failure["level"]) == ("it failed", "error")

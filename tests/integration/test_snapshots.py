@@ -4,8 +4,7 @@ import errno
 import hashlib
 import json
 import os
-import subprocess
-import sys
+import resource
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -39,8 +38,8 @@ def save(snapshots, *steps):
     return [snapshots.save(step, step // 10, shared(step), own(step)) for step in steps]
 
 
-def steps(folder):
-    return sorted(int(entry.name) for entry in Path(folder).iterdir() if entry.name.isdecimal())
+def steps(root):
+    return sorted(int(entry.name) for entry in Path(root).iterdir() if entry.name.isdecimal())
 
 
 def flip(path, place):
@@ -50,56 +49,48 @@ def flip(path, place):
 
 
 @pytest.fixture
-def folder(tmp_path):
+def root(tmp_path):
     return tmp_path / "snapshots"
 
 
 @pytest.fixture
-def snapshots(folder):
-    return Snapshots(folder, keep_last=3)
+def snapshots(root):
+    return Snapshots(root, keep_last=3)
 
 
-def test_there_is_nothing_to_restore_at_first(snapshots):
+def test_a_snapshot_comes_back_as_it_was_saved(snapshots, root):
     assert snapshots.restore() is None
-
-
-def test_a_snapshot_comes_back_as_it_was_saved(snapshots, folder):
     assert [result.saved for result in save(snapshots, 10, 20)] == [True, True]
-    restored = Snapshots(folder).restore()
+    restored = Snapshots(root).restore()
     assert (restored.step, restored.epoch, restored.world_size, restored.skipped) == (20, 2, 1, [])
     assert torch.equal(restored.shared_state["model"]["weight"], shared(20)["model"]["weight"])
     assert restored.rank_states[0]["list"] == [20, None, "text"]
 
 
-def test_the_manifest_has_all_for_the_service_that_it_shows(snapshots, folder):
+def test_the_manifest_has_everything_that_the_service_shows(snapshots, root):
     save(snapshots, 10)
-    told = json.loads((folder / "000000000010" / "manifest.json").read_text())
-    files = {name: (folder / "000000000010" / name).stat().st_size for name in ("model.pt", "rank-0.pt")}
-    assert {name: record["bytes"] for name, record in told["files"].items()} == files
-    assert told.items() >= {"format": 1, "job_id": None, "step": 10, "epoch": 1, "world_size": 1}.items()
+    manifest = json.loads((root / "000000000010" / "manifest.json").read_text())
+    files = {name: (root / "000000000010" / name).stat().st_size for name in ("model.pt", "rank-0.pt")}
+    assert {name: record["bytes"] for name, record in manifest["files"].items()} == files
+    assert manifest.items() >= {"format": 1, "job_id": None, "step": 10, "epoch": 1, "world_size": 1}.items()
 
 
-def test_old_snapshots_go_only_when_newer_ones_are_there(snapshots, folder):
-    save(snapshots, 1, 2, 3, 4, 5)
-    assert steps(folder) == [3, 4, 5]
-
-
-def test_the_same_step_may_be_saved_again_and_the_later_state_counts(snapshots, folder):
+def test_the_same_step_may_be_saved_again_and_the_later_state_counts(snapshots, root):
     save(snapshots, 10)
-    again = Snapshots(folder)
+    again = Snapshots(root)
     again.restore()
     assert again.save(10, 2, {**shared(10), "later": True}, own(10)).saved
-    assert Snapshots(folder).restore().shared_state["later"] is True
-    assert steps(folder) == [10]
+    assert Snapshots(root).restore().shared_state["later"] is True
+    assert steps(root) == [10]
 
 
 @pytest.mark.parametrize("name", ["model.pt", "rank-0.pt", "manifest.json"])
 @pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "remove", "zero page"])
-def test_a_damaged_latest_snapshot_is_skipped_for_the_one_before_and_quarantined(
-    snapshots, folder, name, damage, caplog
+def test_a_damaged_latest_snapshot_is_quarantined_and_training_continues_from_the_one_before(
+    snapshots, root, name, damage, caplog
 ):
     save(snapshots, 10, 20)
-    path = folder / "000000000020" / name
+    path = root / "000000000020" / name
     size = path.stat().st_size
     match damage:
         case "flip":
@@ -112,37 +103,31 @@ def test_a_damaged_latest_snapshot_is_skipped_for_the_one_before_and_quarantined
             path.unlink()
         case "zero page":
             path.write_bytes(bytes(size))
-    restored = Snapshots(folder).restore()
+    resumed = Snapshots(root)
+    restored = resumed.restore()
     assert restored.step == 10
     assert [each.step for each in restored.skipped] == [20]
     assert "snapshot 20 skipped: " in caplog.text
-    assert (folder / "quarantine-000000000020").is_dir()
-    assert steps(folder) == [10]
-
-
-def test_training_continues_past_a_quarantined_step(snapshots, folder):
-    save(snapshots, 10, 20)
-    flip(folder / "000000000020" / "model.pt", 500)
-    resumed = Snapshots(folder)
-    resumed.restore()
+    assert (root / "quarantine-000000000020").is_dir()
+    assert steps(root) == [10]
     save(resumed, 20)
-    assert Snapshots(folder).restore().step == 20
+    assert Snapshots(root).restore().step == 20
 
 
-def test_when_every_snapshot_is_bad_none_is_used(snapshots, folder):
+def test_when_every_snapshot_is_bad_none_is_used(snapshots, root):
     save(snapshots, 10, 20)
     for step in (10, 20):
-        flip(folder / f"{step:012d}" / "model.pt", 500)
-    assert Snapshots(folder).restore() is None
-    assert steps(folder) == []
+        flip(root / f"{step:012d}" / "model.pt", 500)
+    assert Snapshots(root).restore() is None
+    assert steps(root) == []
 
 
-def test_an_unfinished_snapshot_of_a_killed_attempt_is_neither_used_nor_kept(snapshots, folder):
+def test_an_unfinished_snapshot_of_a_killed_attempt_is_neither_used_nor_kept(snapshots, root):
     save(snapshots, 10)
-    torn = folder / ".tmp-dead-000000000020"
+    torn = root / ".tmp-dead-000000000020"
     torn.mkdir()
     (torn / "model.pt").write_bytes(b"half")
-    assert Snapshots(folder).restore().step == 10
+    assert Snapshots(root).restore().step == 10
     assert not torn.exists()
 
 
@@ -150,46 +135,43 @@ class Custom:
     pass
 
 
-def test_state_that_could_never_be_loaded_again_is_refused_before_it_is_needed(snapshots, folder):
-    with pytest.raises(SnapshotError, match=r"rank 0 cannot be .*: model is a .*\.Custom; put only tensors"):
-        snapshots.save(10, 1, {"model": Custom()}, {})
-    assert list(folder.iterdir()) == []
+@pytest.fixture
+def evil(tmp_path):
+    """An object that makes a directory when it is unpickled."""
 
-
-def test_a_file_that_would_run_code_when_unpickled_is_not_run(snapshots, folder, tmp_path):
     class Evil:
         def __reduce__(self):
             return (os.mkdir, (str(tmp_path / "pwned"),))
 
-    with pytest.raises(SnapshotError):
-        snapshots.save(10, 1, {"model": Evil()}, {})
+    yield Evil()
     assert not (tmp_path / "pwned").exists()
+
+
+def test_state_that_could_never_be_loaded_again_is_refused_before_it_is_needed(snapshots, root, evil):
+    for state, name in ((Custom(), "Custom"), (evil, "Evil")):
+        with pytest.raises(SnapshotError, match=rf"rank 0 cannot be .*: model is a .*\.{name}; put only tensors"):
+            snapshots.save(10, 1, {"model": state}, {})
+    assert list(root.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["model.pt", "rank-0.pt"])
-def test_a_planted_pickle_is_skipped_and_never_run(snapshots, folder, tmp_path, name):
-    class Evil:
-        def __reduce__(self):
-            return (os.mkdir, (str(tmp_path / "pwned"),))
-
+def test_a_planted_pickle_is_skipped_and_never_run(snapshots, root, evil, name):
     save(snapshots, 10, 20)
-    newest = SnapshotDir(folder).path(20)
-    torch.save({"weight": Evil()}, newest / name)
-    manifest = SnapshotDir(folder).manifest(20)
-    data = (newest / name).read_bytes()
+    latest = SnapshotDir(root).path(20)
+    torch.save({"weight": evil}, latest / name)
+    manifest = SnapshotDir(root).manifest(20)
+    data = (latest / name).read_bytes()
     files = {**manifest.files, name: FileRecord(len(data), hashlib.sha256(data).hexdigest())}
-    (newest / "manifest.json").write_bytes(replace(manifest, files=files).encoded())
-    restored = Snapshots(folder).restore()
-    assert restored.step == 10
-    assert not (tmp_path / "pwned").exists()
+    (latest / "manifest.json").write_bytes(replace(manifest, files=files).encoded())
+    assert Snapshots(root).restore().step == 10
 
 
-def test_a_snapshot_with_a_problem_is_not_committed(snapshots, folder, caplog):
+def test_a_snapshot_with_a_problem_is_not_committed(snapshots, root, caplog):
     save(snapshots, 10)
     snapshots.async_save(20, 2, shared(20), own(20), validator=lambda state: f"{list(state)} are bad")
     result = snapshots.wait()
     assert (result.saved, result.invalid) == (False, True)
-    assert steps(folder) == [10]
+    assert steps(root) == [10]
     assert "snapshot 20 not saved: ['model', 'progress'] are bad" in caplog.text
 
 
@@ -204,28 +186,24 @@ def fenced(tmp_path, monkeypatch):
     return run_dir
 
 
-def test_a_zombie_of_an_older_generation_commits_nothing_and_disturbs_nothing(fenced):
+def test_a_zombie_of_an_older_generation_or_without_its_fence_commits_nothing_and_disturbs_nothing(fenced):
     zombie = Snapshots()
     save(zombie, 10)
     write_json(fenced.fence, {"generation": "2-cd"})
-    newer = fenced.snapshots / ".tmp-2-cd-000000000020"
-    newer.mkdir()
+    later = fenced.snapshots / ".tmp-2-cd-000000000020"
+    later.mkdir()
     with pytest.raises(StaleGenerationError, match="generation 1-ab may not commit"):
         save(zombie, 20)
     with pytest.raises(StaleGenerationError):
         zombie.restore()
-    assert steps(fenced.snapshots) == [10]
-    assert newer.is_dir()
-
-
-def test_without_its_fence_nothing_is_committed(fenced):
-    snapshots = Snapshots()
     fenced.fence.unlink()
     with pytest.raises(StaleGenerationError):
-        save(snapshots, 10)
+        save(zombie, 20)
+    assert steps(fenced.snapshots) == [10]
+    assert later.is_dir()
 
 
-def test_the_last_of_the_disk_is_left_to_journals_and_the_database(fenced, tmp_path, monkeypatch):
+def test_the_last_free_bytes_are_left_to_journals_and_the_database(fenced, tmp_path, monkeypatch):
     with tmpfs(tmp_path / "small", "16m"):
         write_json(tmp_path / "small" / "fence.json", {"generation": "1-ab"})
         monkeypatch.setenv("REKINDLE_RUN_DIR", str(tmp_path / "small"))
@@ -261,93 +239,76 @@ def test_of_two_jobs_that_begin_in_one_directory_the_second_to_save_stops(fenced
     assert steps(fenced.snapshots) == [10, 20]
 
 
-def test_a_file_in_place_of_the_directory_is_refused_before_training(folder):
-    folder.write_text("")
+def test_a_file_in_place_of_the_directory_is_refused_before_training(root):
+    root.write_text("")
     with pytest.raises(NotADirectoryError, match="snapshots is a file, and must be the directory of snapshots"):
-        Snapshots(folder)
+        Snapshots(root)
 
 
-def test_a_clock_set_back_changes_neither_which_snapshot_is_latest_nor_which_are_kept(folder, monkeypatch):
-    snapshots, now = Snapshots(folder, keep_last=2), time.time()
+def test_a_clock_set_back_changes_neither_which_snapshot_is_latest_nor_which_are_kept(root, monkeypatch):
+    snapshots, now = Snapshots(root, keep_last=2), time.time()
     for step, hours in ((10, 0), (20, -48), (30, -1)):
         monkeypatch.setattr(time, "time", lambda hours=hours: now + 3600 * hours)
         assert save(snapshots, step)[0].saved
-    times = [json.loads((folder / f"{step:012d}" / "manifest.json").read_text())["created_at"] for step in (20, 30)]
+    times = [json.loads((root / f"{step:012d}" / "manifest.json").read_text())["created_at"] for step in (20, 30)]
     assert times == [now - 48 * 3600, now - 3600]
-    assert steps(folder) == [20, 30]
-    assert Snapshots(folder).restore().step == 30
-
-
-ON_A_SMALL_DISK = """
-import resource, signal, sys, torch
-from rekindle import Snapshots
-
-limit = int(sys.argv[2])
-if limit:
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-snapshots = Snapshots(sys.argv[1], keep_last=9)
-for step, size in ((1, 1000), (2, 1_000_000), (3, 1000)):
-    result = snapshots.save(step, 0, {"model": {"weight": torch.zeros(size)}}, {})
-    sys.stdout.write(f"{step} {result.problem}\\n")
-"""
+    assert steps(root) == [20, 30]
+    assert Snapshots(root).restore().step == 30
 
 
 @contextmanager
-def small_disk(folder):
-    """A file system of 1 MB where this process may mount one, else none and a limit on the size of a file."""
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+def limited_files(size):
+    """No file of this process grows beyond ``size`` bytes: like a full disk, and needs no right to mount one."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))  # Python ignores SIGXFSZ
     try:
-        mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        mounted = False
-    try:
-        yield 0 if mounted else 1_000_000
+        yield
     finally:
-        if mounted:
-            subprocess.run(["umount", str(folder)], check=True)
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_costs_one_snapshot_and_not_the_training(folder):
-    with small_disk(folder) as limit:
-        argv = [sys.executable, "-c", ON_A_SMALL_DISK, str(folder), str(limit)]
-        ended = subprocess.run(argv, capture_output=True, text=True, check=False)
-        assert ended.returncode == 0, ended.stderr
-        assert steps(folder) == [1, 3]
-        assert sorted(entry.name for entry in folder.iterdir()) == ["000000000001", "000000000003"]
-        assert Snapshots(folder).restore().step == 3
-    first, second, third = ended.stdout.splitlines()
-    assert (first, third) == ("1 None", "3 None")
-    assert second.startswith("2 the disk is full or read-only: ")
-    assert "snapshot 2 not saved, training continues" in ended.stderr
+@pytest.mark.parametrize(
+    "small", [lambda root: tmpfs(root, "1m"), lambda _: limited_files(1_000_000)], ids=["disk", "file size"]
+)
+def test_a_full_disk_costs_one_snapshot_and_not_the_training(root, caplog, small):
+    with small(root):
+        snapshots = Snapshots(root, keep_last=9)
+        first, second, third = (
+            snapshots.save(step, 0, {"model": {"weight": torch.zeros(size)}}, {})
+            for step, size in ((1, 1000), (2, 1_000_000), (3, 1000))
+        )
+        assert (first.problem, third.problem) == (None, None)
+        assert second.problem.startswith("the disk is full or read-only: ")
+        assert "snapshot 2 not saved, training continues" in caplog.text
+        assert sorted(entry.name for entry in root.iterdir()) == ["000000000001", "000000000003"]
+        assert Snapshots(root).restore().step == 3
 
 
-def test_a_disk_that_is_read_only_costs_snapshots_until_it_is_writable_again(folder, snapshots):
-    with tmpfs(folder, "8m"):
+def test_a_disk_that_is_read_only_costs_snapshots_until_it_is_writable_again(root, snapshots):
+    with tmpfs(root, "8m"):
         save(snapshots, 10, 20)
-        flip(folder / "000000000020" / "model.pt", 500)
-        remount(folder, writable=False)
-        for _ in range(2):  # nothing can be put aside, and still the training goes on
-            restored = Snapshots(folder).restore()
+        flip(root / "000000000020" / "model.pt", 500)
+        remount(root, writable=False)
+        for _ in range(2):  # nothing can be quarantined, and training continues all the same
+            restored = Snapshots(root).restore()
             assert (restored.step, [each.step for each in restored.skipped]) == (10, [20])
         [result] = save(snapshots, 30)
         assert result.problem.startswith("the disk is full or read-only: [Errno 30] Read-only file system")
-        remount(folder, writable=True)
+        remount(root, writable=True)
         assert [result.saved for result in save(snapshots, 30)] == [True]
-        assert Snapshots(folder).restore().step == 30
+        assert Snapshots(root).restore().step == 30
 
 
-def test_a_disk_without_room_for_another_file_costs_one_snapshot(folder, snapshots):
-    with tmpfs(folder, "8m,nr_inodes=8"):  # the root's, four of a snapshot, and one too few for the next
+def test_a_disk_without_room_for_another_file_costs_one_snapshot(root, snapshots):
+    with tmpfs(root, "8m,nr_inodes=8"):  # the root's, four of a snapshot, and one too few for the next
         [first, second] = save(snapshots, 10, 20)
         assert (first.saved, second.saved) == (True, False)
         assert second.problem.startswith("the disk is full or read-only: [Errno 28] No space left on device")
-        assert [entry.name for entry in folder.iterdir()] == ["000000000010"]
-        assert Snapshots(folder).restore().step == 10
+        assert [entry.name for entry in root.iterdir()] == ["000000000010"]
+        assert Snapshots(root).restore().step == 10
 
 
-def test_a_state_that_changes_while_it_is_written_is_saved_as_it_was(snapshots, folder):
+def test_a_state_that_changes_while_it_is_written_is_saved_as_it_was(snapshots, root):
     weight, curve = torch.ones(300_000), [1.0]
     state = {"model": {"weight": weight, "tied": weight}, "curve": curve, "nothing": torch.empty(0)}
     for step in (1, 2):
@@ -356,10 +317,10 @@ def test_a_state_that_changes_while_it_is_written_is_saved_as_it_was(snapshots, 
         weight.zero_()
         curve.append(step)
         assert snapshots.wait().saved
-    restored = Snapshots(folder).restore().shared_state
+    restored = Snapshots(root).restore().shared_state
     assert torch.equal(restored["model"]["weight"], torch.full((300_000,), 2.0))
     assert restored["curve"] == [1.0, 1]
-    size = (folder / "000000000002" / "model.pt").stat().st_size
+    size = (root / "000000000002" / "model.pt").stat().st_size
     assert size < 2 * weight.nbytes  # tied weights are saved once
 
 
@@ -381,52 +342,52 @@ def copy(snapshots, step):
     return snapshots.wait()
 
 
-def test_a_newer_snapshot_in_shared_memory_goes_before_the_disk_and_an_older_one_does_not(folder, memory):
-    snapshots = Snapshots(folder, shm=memory)
+def test_a_later_snapshot_in_shared_memory_takes_precedence_over_the_disk_and_an_earlier_one_does_not(root, memory):
+    snapshots = Snapshots(root, shm=memory)
     save(snapshots, 10)
     assert [copy(snapshots, step).saved for step in (11, 12)] == [True, True]
     assert steps(memory) == [12]
     assert memory.stat().st_mode & 0o777 == 0o700
-    restored = Snapshots(folder, shm=memory).restore()
+    restored = Snapshots(root, shm=memory).restore()
     assert (restored.step, restored.from_disk, restored.skipped) == (12, False, [])
     assert torch.equal(restored.shared_state["model"]["weight"], shared(12)["model"]["weight"])
     save(snapshots, 20)
-    restored = Snapshots(folder, shm=memory).restore()
+    restored = Snapshots(root, shm=memory).restore()
     assert (restored.step, restored.from_disk) == (20, True)
     snapshots.discard_shm()
     assert not memory.exists()
 
 
 @pytest.mark.parametrize("name", ["model.pt", "rank-0.pt", "manifest.json"])
-def test_a_damaged_snapshot_in_shared_memory_is_never_used(folder, memory, name):
-    snapshots = Snapshots(folder, shm=memory)
+def test_a_damaged_snapshot_in_shared_memory_is_never_used(root, memory, name):
+    snapshots = Snapshots(root, shm=memory)
     save(snapshots, 10)
     copy(snapshots, 11)
     flip(memory / "000000000011" / name, 100)
-    assert Snapshots(folder, shm=memory).restore().step == 10
+    assert Snapshots(root, shm=memory).restore().step == 10
 
 
-def test_memory_that_others_may_write_to_is_neither_read_nor_written(folder, memory, caplog):
-    snapshots = Snapshots(folder, shm=memory)
+def test_memory_that_others_may_write_to_is_neither_read_nor_written(root, memory, caplog):
+    snapshots = Snapshots(root, shm=memory)
     save(snapshots, 10)
     copy(snapshots, 11)
     memory.chmod(0o777)
-    assert Snapshots(folder, shm=memory).restore().step == 10
+    assert Snapshots(root, shm=memory).restore().step == 10
     assert copy(snapshots, 12).problem.endswith("is not a directory of this user alone")
     assert not snapshots.has_shm
     assert "no snapshot in shared memory, restarts resume from the disk: " in caplog.text
 
 
-def test_a_planted_link_is_not_followed(folder, memory, tmp_path):
+def test_a_planted_link_is_not_followed(root, memory, tmp_path):
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     memory.symlink_to(tmp_path / "elsewhere")
-    assert not copy(Snapshots(folder, shm=memory), 11).saved
+    assert not copy(Snapshots(root, shm=memory), 11).saved
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_memory_without_room_is_left_to_others_and_saving_continues(folder, memory, monkeypatch, caplog):
+def test_memory_without_room_is_left_to_others_and_saving_continues(root, memory, monkeypatch, caplog):
     monkeypatch.setattr(shm, "_available_memory", lambda: 7_000)
-    snapshots = Snapshots(folder, shm=memory)
+    snapshots = Snapshots(root, shm=memory)
     assert not copy(snapshots, 1).saved
     assert not snapshots.has_shm
     assert "are more than half of the" in caplog.text
@@ -434,7 +395,7 @@ def test_memory_without_room_is_left_to_others_and_saving_continues(folder, memo
     assert save(snapshots, 2)[0].saved
 
 
-def test_another_jobs_copy_is_not_taken_for_ones_own(fenced, monkeypatch, memory):
+def test_a_copy_of_another_job_is_not_used(fenced, monkeypatch, memory):
     snapshots = Snapshots(shm=memory)
     copy(snapshots, 11)
     assert Snapshots(shm=memory).restore().step == 11
@@ -442,7 +403,7 @@ def test_another_jobs_copy_is_not_taken_for_ones_own(fenced, monkeypatch, memory
     assert Snapshots(shm=memory).restore() is None
 
 
-def test_a_zombie_of_an_older_generation_leaves_no_copy_either(fenced, memory):
+def test_a_zombie_of_an_older_generation_leaves_no_copy(fenced, memory):
     zombie = Snapshots(shm=memory)
     write_json(fenced.fence, {"generation": "2-cd"})
     with pytest.raises(StaleGenerationError):
@@ -450,30 +411,23 @@ def test_a_zombie_of_an_older_generation_leaves_no_copy_either(fenced, memory):
     assert list(memory.iterdir()) == []
 
 
-def test_nor_does_it_on_one_of_several_machines(fenced, memory, monkeypatch):
+def test_a_zombie_on_one_of_several_machines_adds_no_copy(fenced, memory, monkeypatch):
     monkeypatch.setenv("REKINDLE_NODE", "0")
-    with own_group():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
         zombie = Snapshots(shm=memory)
         assert copy(zombie, 11).saved
         write_json(fenced.fence, {"generation": "2-cd"})
         with pytest.raises(StaleGenerationError):
             copy(zombie, 12)
-    assert sorted(path.name for path in memory.glob("*/*")) == ["000000000011"]
-
-
-@contextmanager
-def own_group():
-    """A process group of this process alone."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        yield
     finally:
         dist.destroy_process_group()
+    assert [path.name for path in memory.glob("*/*")] == ["000000000011"]
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE])
 def test_a_disk_that_does_not_give_a_snapshot_now_ends_the_attempt_and_costs_no_snapshot(
-    snapshots, folder, monkeypatch, number
+    snapshots, root, monkeypatch, number
 ):
     save(snapshots, 10, 20)
 
@@ -484,12 +438,12 @@ def test_a_disk_that_does_not_give_a_snapshot_now_ends_the_attempt_and_costs_no_
         patch.setattr(directory, "_verify_file", fail)
         patch.setattr(selection, "STORAGE_TIMEOUT", 0.0)
         with pytest.raises(SnapshotError, match=rf"000000000020 cannot be read now: \[Errno {number}\] "):
-            Snapshots(folder).restore()
-    assert steps(folder) == [10, 20]
-    assert Snapshots(folder).restore().step == 20
+            Snapshots(root).restore()
+    assert steps(root) == [10, 20]
+    assert Snapshots(root).restore().step == 20
 
 
-def test_a_disk_that_comes_back_is_waited_for(snapshots, folder, monkeypatch, caplog):
+def test_a_disk_that_comes_back_is_waited_for(snapshots, root, monkeypatch, caplog):
     save(snapshots, 10, 20)
     verify_file, tries = directory._verify_file, []
 
@@ -501,17 +455,17 @@ def test_a_disk_that_comes_back_is_waited_for(snapshots, folder, monkeypatch, ca
 
     monkeypatch.setattr(directory, "_verify_file", fail_once)
     monkeypatch.setattr(selection, "RETRY_INTERVAL", 0.01)
-    assert Snapshots(folder).restore().step == 20
+    assert Snapshots(root).restore().step == 20
     assert "waiting for the snapshots" in caplog.text
 
 
-def test_a_state_that_can_no_longer_be_loaded_costs_its_snapshots_and_is_named(snapshots, folder, caplog):
+def test_a_state_that_can_no_longer_be_loaded_costs_its_snapshots_and_is_named(snapshots, root, caplog):
     save(snapshots, 10)
     result = snapshots.save(20, 2, {"optimizer": {"groups": [{"lr": np.float32(0.1)}]}}, own(20))
     assert not result.saved
     assert "rank 0 cannot be saved and loaded safely: optimizer/groups/0/lr is a numpy.float32" in caplog.text
     assert [result.saved for result in save(snapshots, 30)] == [True]
-    assert steps(folder) == [10, 30]
+    assert steps(root) == [10, 30]
 
 
 @pytest.mark.parametrize(
@@ -521,7 +475,7 @@ def test_a_state_that_can_no_longer_be_loaded_costs_its_snapshots_and_is_named(s
         lambda optimizer: LambdaLR(optimizer, lambda step: 1.0 if step < 2 else np.exp(-0.3 * step)),
     ],
 )
-def test_a_schedule_continues_through_many_snapshots_as_if_never_saved(folder, schedule):
+def test_a_schedule_continues_through_many_snapshots_as_if_never_saved(root, schedule):
     def begin():
         optimizer = SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
         return {"optimizer": optimizer, "scheduler": schedule(optimizer)}
@@ -532,31 +486,31 @@ def test_a_schedule_continues_through_many_snapshots_as_if_never_saved(folder, s
             parts["optimizer"].step()
             parts["scheduler"].step()
         state = {name: part.state_dict() for name, part in saved.items()}
-        assert Snapshots(folder).save(step, 0, state, {}).saved
-        saved, restored = begin(), Snapshots(folder).restore()
+        assert Snapshots(root).save(step, 0, state, {}).saved
+        saved, restored = begin(), Snapshots(root).restore()
         for name, part in saved.items():
             part.load_state_dict(restored.shared_state[name])
         assert saved["scheduler"].state_dict() == calm["scheduler"].state_dict()
         assert saved["optimizer"].param_groups[0]["lr"] == calm["optimizer"].param_groups[0]["lr"]
 
 
-def test_a_snapshot_that_this_script_cannot_load_is_skipped_for_the_one_before(snapshots, folder, caplog):
+def test_a_snapshot_that_this_script_cannot_load_is_skipped_for_the_one_before(snapshots, root, caplog):
     with torch.serialization.safe_globals([Custom]):
         snapshots.save(10, 1, {"model": Custom()}, {})
     with pytest.raises(SnapshotError, match=r"no snapshot in .* can be loaded; .* of step 10, .* it holds a .*Custom"):
-        Snapshots(folder).restore()
+        Snapshots(root).restore()
     with torch.serialization.safe_globals([Custom]):
-        assert Snapshots(folder).restore().step == 10
+        assert Snapshots(root).restore().step == 10
         save(snapshots, 20)
         snapshots.save(30, 1, {"model": Custom()}, {})
-    restored = Snapshots(folder).restore()
+    restored = Snapshots(root).restore()
     assert (restored.step, [each.step for each in restored.skipped]) == (20, [30])
     assert "snapshot 30 skipped: it cannot be loaded: it holds a " in caplog.text
-    assert (folder / "quarantine-000000000030").is_dir()
+    assert (root / "quarantine-000000000030").is_dir()
 
 
 @pytest.mark.parametrize("call", ["write_state", "write_manifest", "verify"])
-def test_an_unexpected_error_costs_one_snapshot(snapshots, folder, monkeypatch, call):
+def test_an_unexpected_error_costs_one_snapshot(snapshots, root, monkeypatch, call):
     def fail(*args, **kwargs):
         raise ZeroDivisionError("odd")
 
@@ -564,7 +518,7 @@ def test_an_unexpected_error_costs_one_snapshot(snapshots, folder, monkeypatch, 
         patch.setattr(writer, call, fail)
         [result] = save(snapshots, 10)
     assert "an unexpected error: ZeroDivisionError: odd" in result.problem
-    assert list(folder.iterdir()) == []
+    assert list(root.iterdir()) == []
     assert save(snapshots, 20)[0].saved
 
 

@@ -1,16 +1,20 @@
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 
-from job_examples import a_submission, cpu_machine, names_in, open_store
+from job_examples import a_submission, an_experiment, cpu_machine, names_in, open_store
 from rekindle.contract.files import read_json
 from rekindle.contract.job import JobSpec, SnapshotPolicy, TargetKind
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
+from rekindle_service.experiments.matrix import Trial
+from rekindle_service.experiments.submitter import submit_jobs
 from rekindle_service.jobs import submitter as submitter_module
 from rekindle_service.jobs.idempotency import IdempotencyKey
 from rekindle_service.jobs.packaging.editable_installs import EditableModule
@@ -18,7 +22,7 @@ from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submission import FieldError, SubmissionError
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.scheduler.recovery import recover_on_startup
-from rekindle_service.store import StorageError
+from rekindle_service.store import StorageError, UnknownCommitError
 
 KEY = IdempotencyKey("key", "digest")
 
@@ -63,14 +67,15 @@ def test_a_submission_becomes_a_queued_job_with_its_own_copy_of_the_code(submitt
     assert names_in(home.runs) == [job.id]
 
 
-def test_a_script_by_its_absolute_path_is_named_relative_to_the_copy(submitter, submission):
-    job = submitter.submit(a_submission(target=str(submission.code / "train.py")))
-    assert job.spec.target == "train.py"
-    nested = a_submission(submission.code, target=str(submission.code / "train.py"))
-    assert submitter.submit(nested).spec.target == "train.py"
+def test_a_script_is_named_relative_to_the_copy_by_whatever_path_it_was_given(submitter, submission):
+    code = submission.code
+    for target in (code / "train.py", f"{code}/../code/train.py", f"{code}/x/../train.py", "sub/../train.py"):
+        assert submitter.submit(a_submission(code, target=str(target))).spec.target == "train.py"
+    for target in (code / "train.py", f"{code}/x/../train.py"):
+        assert submitter.submit(a_submission(target=str(target))).spec.target == "train.py"
 
 
-def test_what_the_server_warns_of_stays_with_the_job(submitter, submission, home):
+def test_warnings_of_the_server_are_stored_with_the_job(submitter, submission, home):
     (submission.code / "train.py").write_text("import lib\n")
     submitter = replace(submitter, editable_modules=lambda _: [EditableModule("lib", Path("/me/lib"))])
     job = submitter.submit(submission)
@@ -79,45 +84,34 @@ def test_what_the_server_warns_of_stays_with_the_job(submitter, submission, home
     assert JobSpec.from_json(read_json(home.run_dir(job.id).spec)).warnings == [warning]
 
 
-def test_a_script_that_is_excluded_is_refused(submitter, submission, home):
-    with pytest.raises(SubmissionError) as caught:
-        submitter.submit(a_submission(submission.code, exclude=["*.py"]))
-    assert [(error.field, error.rule) for error in caught.value.errors] == [("script", "must not be excluded")]
-    assert names_in(home.runs) == []
-
-
-def test_a_script_may_be_named_with_dots_in_its_path(submitter, submission):
-    for target in ("sub/../train.py", f"{submission.code}/../code/train.py", f"{submission.code}/x/../train.py"):
-        assert submitter.submit(a_submission(submission.code, target=target)).spec.target == "train.py"
-    assert submitter.submit(a_submission(target=f"{submission.code}/x/../train.py")).spec.target == "train.py"
-
-
-def test_a_module_without_code_gets_an_empty_folder(submitter, submission, home):
+def test_a_module_without_code_gets_an_empty_directory(submitter, home):
     job = submitter.submit(a_submission(kind=TargetKind.MODULE, target="a.b"))
     assert list(home.run_dir(job.id).code.iterdir()) == []
 
 
-def test_a_refused_submission_leaves_nothing_behind(submitter, submission, home):
+@pytest.mark.parametrize(
+    ("options", "linked", "problems"),
+    [
+        ({"exclude": ["*.py"]}, False, [("script", "must not be excluded")]),
+        ({"target": "nope.py", "max_ranks": 9}, False, ["script", "ranks"]),
+        ({}, True, ["code.path"]),
+        ({"python": "/usr/bin/false"}, False, [("python", "must have torch installed")]),
+    ],
+    ids=["an excluded script", "two problems at once", "a link out of the code", "an interpreter without torch"],
+)
+def test_a_refused_submission_names_its_problems_and_leaves_nothing_behind(
+    submitter, submission, home, options, linked, problems
+):
+    def check_python(python):
+        return FieldError("python", "must have torch installed", python) if python == "/usr/bin/false" else None
+
+    if linked:
+        (submission.code / "leak").symlink_to("/etc")
     with pytest.raises(SubmissionError) as caught:
-        submitter.submit(a_submission(submission.code, target="nope.py", max_ranks=9))
-    assert [error.field for error in caught.value.errors] == ["script", "ranks"]
-    assert names_in(home.runs) == []
-    assert submitter.store.lists.jobs() == []
-
-
-def test_code_that_cannot_be_copied_is_refused_and_leaves_nothing_behind(submitter, submission, home):
-    (submission.code / "leak").symlink_to("/etc")
-    with pytest.raises(SubmissionError) as caught:
-        submitter.submit(submission)
-    assert [error.field for error in caught.value.errors] == ["code.path"]
-    assert names_in(home.runs) == []
-
-
-def test_an_interpreter_that_will_not_do_is_refused(submitter, submission):
-    complaint = FieldError("python", "must have torch installed", "/usr/bin/python3")
-    with pytest.raises(SubmissionError) as caught:
-        replace(submitter, check_python=lambda _: complaint).submit(submission)
-    assert caught.value.errors == [complaint]
+        replace(submitter, check_python=check_python).submit(a_submission(submission.code, **options))
+    found = [(error.field, error.rule) for error in caught.value.errors]
+    assert [each if each in problems else each[0] for each in found] == problems
+    assert (names_in(home.runs), submitter.store.lists.jobs()) == ([], [])
 
 
 def test_a_repeat_with_the_same_key_copies_nothing_and_gives_the_first_job(submitter, submission, home):
@@ -140,7 +134,7 @@ def test_of_many_concurrent_repeats_one_is_carried_out_and_the_others_wait_for_i
     assert len(checked) == 1
 
 
-def test_a_full_disk_is_trouble_that_may_pass_and_leaves_nothing_behind(submitter, submission, home, monkeypatch):
+def test_a_full_disk_is_reported_as_such_and_leaves_nothing_behind(submitter, submission, home, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
@@ -151,13 +145,51 @@ def test_a_full_disk_is_trouble_that_may_pass_and_leaves_nothing_behind(submitte
     assert names_in(home.runs) == []
 
 
-def test_a_job_whose_row_cannot_be_written_leaves_no_folder(submitter, submission, home):
+def test_a_job_whose_row_cannot_be_written_leaves_no_directory(submitter, submission, home):
     submitter.store.close()
     home.database.unlink()
     home.database.mkdir()
     with pytest.raises(StorageError):
         submitter.submit(submission)
     assert names_in(home.runs) == []
+
+
+@contextmanager
+def replaced_during_a_commit(store, home):
+    """Give the name of the database to another file while the next row of a job is committed, and back at the end."""
+    away, inserts = home.root / "away.db", []
+
+    def note(_connection, _cursor, statement, *_):
+        inserts.extend([statement] if statement.startswith("INSERT INTO job ") else [])
+
+    def replace_file(_connection):
+        if inserts and not away.exists():
+            home.database.rename(away)
+            home.database.touch()
+
+    listeners = {"before_cursor_execute": note, "commit": replace_file}
+    for name, listener in listeners.items():
+        event.listen(store._engine, name, listener)
+    yield
+    for name, listener in listeners.items():
+        event.remove(store._engine, name, listener)
+    away.rename(home.database)
+
+
+def test_a_job_whose_commit_was_not_confirmed_keeps_its_directory(submitter, submission, home, store):
+    with replaced_during_a_commit(store, home), pytest.raises(UnknownCommitError) as caught:
+        submitter.submit(submission, KEY)
+    assert caught.value.state == "replaced"
+    repeated = submitter.submit(submission, KEY)
+    assert repeated.number == 1
+    experiment = an_experiment("exp0000001", definition={"sequential": False})
+    with replaced_during_a_commit(store, home), pytest.raises(UnknownCommitError):
+        submit_jobs(submitter, experiment, [(Trial({}, 0), submission)])
+    recover_on_startup(home, store)
+    ids = [job.id for job in store.lists.jobs()]
+    assert sorted(ids) == names_in(home.runs)
+    assert len(ids) == 2
+    assert all(home.run_dir(job_id).spec.exists() for job_id in ids)
 
 
 _SUBMIT = """

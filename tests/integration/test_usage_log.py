@@ -32,8 +32,13 @@ def _training() -> Activity:
     return Activity({0: RankActivity("train", 7, 0.25)}, 25.0, 3.5)
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "usage.jsonl"
+
+
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def always_due(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage, "INTERVAL", 0.0)
 
 
@@ -41,18 +46,15 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def rank() -> Iterator[RankResult]:
     """A rank that does nothing itself; the process that it has started works and holds 60 MiB."""
     process = subprocess.Popen([sys.executable, "-c", _BUSY], stdout=subprocess.PIPE, start_new_session=True)
-    assert process.stdout is not None
     process.stdout.readline()
     identity = ProcessIdentity.of(process.pid)
-    assert identity is not None
     yield RankResult(0, 0, identity.pid, identity.start_time)
     os.killpg(process.pid, 9)
     process.wait()
     process.stdout.close()
 
 
-def test_what_a_rank_has_started_counts_as_its_own(tmp_path: Path, rank: RankResult) -> None:
-    path = tmp_path / "usage.jsonl"
+def test_usage_of_the_children_of_a_rank_counts_as_its_own(tmp_path: Path, path: Path, rank: RankResult) -> None:
     log = UsageLog(path, [])
     log.sample_if_due([rank], _training)
     time.sleep(0.3)
@@ -67,8 +69,7 @@ def test_what_a_rank_has_started_counts_as_its_own(tmp_path: Path, rank: RankRes
     assert latest_usage(tmp_path, path) == second
 
 
-def test_nodes_have_been_without_progress_as_long_as_the_one_that_had_some_last(tmp_path: Path) -> None:
-    path = tmp_path / "usage.jsonl"
+def test_nodes_have_been_without_progress_as_long_as_the_one_that_had_some_last(tmp_path: Path, path: Path) -> None:
     combined = ClusterUsage(path)
     for node, seconds in ((0, 30.0), (1, 12.5)):
         combined.add(node, UsageSample(1.0, [], [], 25.0 + node, seconds), [0, 1])
@@ -76,12 +77,10 @@ def test_nodes_have_been_without_progress_as_long_as_the_one_that_had_some_last(
     assert (sample.hang_timeout, sample.without_progress) == (26.0, 12.5)
 
 
-def test_ranks_that_have_ended_are_omitted_though_nobody_has_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "usage.jsonl"
+def test_ranks_that_have_ended_are_omitted_though_nobody_has_noticed(tmp_path: Path, path: Path) -> None:
     own = ProcessIdentity.own()
     zombie = subprocess.Popen([sys.executable, "-c", ""])
     identity = ProcessIdentity.of(zombie.pid)
-    assert identity is not None
     os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
     ended = RankResult(0, 0, own.pid, own.start_time, ended_at=1.0)
     UsageLog(path, []).sample_if_due(
@@ -94,27 +93,28 @@ def test_ranks_that_have_ended_are_omitted_though_nobody_has_noticed(tmp_path: P
 
 @pytest.mark.skipif(not nvidia_driver.HAS_COMPILER, reason="the stand-in is written in C: needs gcc")
 @pytest.mark.parametrize("tells_utilization", [True, False])
-def test_a_gpu_is_recorded_with_what_its_driver_reports(tmp_path: Path, tells_utilization: bool) -> None:
+def test_a_gpu_is_recorded_with_what_its_driver_reports(tmp_path: Path, path: Path, tells_utilization: bool) -> None:
     used = tmp_path / "used"
     used.write_text("1000")
     library = nvidia_driver.build(tmp_path, used, tells_utilization=tells_utilization)
-    UsageLog(tmp_path / "usage.jsonl", ["GPU-of-yesterday", "GPU-a"], str(library)).sample_if_due([], _training)
-    (sample,) = read_usage(tmp_path, tmp_path / "usage.jsonl")
+    UsageLog(path, ["GPU-of-yesterday", "GPU-a"], str(library)).sample_if_due([], _training)
+    (sample,) = read_usage(tmp_path, path)
     (gpu,) = sample.devices
     assert (gpu.index, gpu.memory_used_bytes, gpu.memory_total_bytes) == (1, 1000, nvidia_driver.TOTAL)
     assert (gpu.temperature_celsius, gpu.power_watts) == (54, 250.5)
     assert gpu.utilization_percent == (37 if tells_utilization else None)
 
 
-def test_without_a_driver_there_are_no_devices(tmp_path: Path) -> None:
-    UsageLog(tmp_path / "usage.jsonl", ["0"], "no-such-library.so").sample_if_due([], _training)
-    (sample,) = read_usage(tmp_path, tmp_path / "usage.jsonl")
+def test_without_a_driver_there_are_no_devices(tmp_path: Path, path: Path) -> None:
+    UsageLog(path, ["0"], "no-such-library.so").sample_if_due([], _training)
+    (sample,) = read_usage(tmp_path, path)
     assert sample.devices == []
 
 
-def test_the_file_stays_within_its_limit_and_keeps_old_and_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_stays_within_its_limit_and_keeps_old_and_new(
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(usage, "MAX_BYTES", 4000)
-    path = tmp_path / "usage.jsonl"
     log = UsageLog(path, [])
     for _ in range(300):
         log.sample_if_due([], _training)
@@ -125,8 +125,7 @@ def test_the_file_stays_within_its_limit_and_keeps_old_and_new(tmp_path: Path, m
     assert times[-1] - times[-2] < times[1] - times[0], "older usage is coarser"
 
 
-def test_a_keeper_killed_in_the_middle_of_a_line_costs_that_line_only(tmp_path: Path) -> None:
-    path = tmp_path / "usage.jsonl"
+def test_a_keeper_killed_in_the_middle_of_a_line_costs_that_line_only(tmp_path: Path, path: Path) -> None:
     log = UsageLog(path, [])
     log.sample_if_due([], _training)
     with path.open("a") as file:
@@ -151,8 +150,7 @@ def test_a_disk_that_is_full_costs_the_keeper_nothing(tmp_path: Path) -> None:
         [],
     ],
 )
-def test_what_a_script_writes_over_it_is_skipped(tmp_path: Path, nonsense: object) -> None:
-    path = tmp_path / "usage.jsonl"
+def test_what_a_script_writes_over_it_is_skipped(tmp_path: Path, path: Path, nonsense: object) -> None:
     append_line(path, nonsense)
     with path.open("ab") as file:
         file.write(b"\xff\xfe" + b"x" * 600_000 + b"\n" + json.dumps({"at": float("nan")}).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""The arithmetic of DeterministicElastic in a world of one, and what it refuses; several ranks are in tests/e2e."""
+"""The arithmetic of DeterministicElastic in a world of one, and what it refuses; tests/e2e has several ranks."""
 
 import pytest
 import torch
@@ -21,6 +21,15 @@ def run_of(tmp_path):
     return make
 
 
+def train_microbatches(run, use, data=ROWS, global_batch=20, **options):
+    """Call ``use`` with each microbatch of one epoch."""
+    with run:
+        for _ in run.epochs(1):
+            for batch in run.batches(data, global_batch=global_batch, **options):
+                for part in run.microbatches(batch):
+                    use(part)
+
+
 @pytest.mark.parametrize("terms", range(1, 14))
 def test_a_sum_is_the_same_however_its_terms_are_spread(terms):
     values = torch.randn(terms, 50, generator=torch.Generator().manual_seed(terms))
@@ -39,15 +48,15 @@ def test_a_sum_is_the_same_however_its_terms_are_spread(terms):
 
 
 def test_the_gradient_is_that_of_the_whole_batch_even_with_uneven_shards(run_of):
-    model = nn.Linear(2, 1)
-    with run_of(model, shards=3) as run:
-        for _ in run.epochs(1):
-            for batch in run.batches(ROWS, global_batch=20, shuffle=False):
-                sizes = []
-                for part in run.microbatches(batch):
-                    (run.model(part).square().mean() * run.batch_weight).backward()
-                    sizes.append(len(part))
-                found = model.weight.grad.clone()
+    model, sizes = nn.Linear(2, 1), []
+    run = run_of(model, shards=3)
+
+    def use(part):
+        (run.model(part).square().mean() * run.batch_weight).backward()
+        sizes.append(len(part))
+
+    train_microbatches(run, use, shuffle=False)
+    found = model.weight.grad.clone()
     model.zero_grad()
     model(ROWS).square().mean().backward()
     assert sizes == [6, 7, 7]
@@ -58,11 +67,8 @@ def test_running_statistics_become_the_mean_over_the_shards_and_other_buffers_ke
     model = nn.BatchNorm1d(2, momentum=1.0)
     mask = torch.tensor([float("-inf"), 1 / 3, -1e38])
     model.register_buffer("mask", mask.clone())
-    with run_of(model) as run:
-        for _ in run.epochs(1):
-            for batch in run.batches(ROWS, global_batch=20, shuffle=False):
-                for part in run.microbatches(batch):
-                    run.model(part).sum().backward()
+    run = run_of(model)
+    train_microbatches(run, lambda part: run.model(part).sum().backward(), shuffle=False)
     torch.testing.assert_close(model.running_mean, ROWS.mean(0))
     torch.testing.assert_close(model.running_var, torch.stack([part.var(0) for part in ROWS.chunk(4)]).mean(0))
     assert model.num_batches_tracked == 1
@@ -72,11 +78,8 @@ def test_running_statistics_become_the_mean_over_the_shards_and_other_buffers_ke
 def test_a_parameter_that_some_shards_leave_out_gets_the_mean_of_the_others(run_of):
     model = nn.ModuleDict({"always": nn.Linear(2, 1), "seldom": nn.Linear(2, 1)})
     model.forward = lambda x, names: sum(model[name](x).sum() for name in names)
-    with run_of(model) as run:
-        for _ in run.epochs(1):
-            for batch in run.batches(ROWS, global_batch=20, shuffle=False):
-                for number, part in enumerate(run.microbatches(batch)):
-                    run.model(part, ["always"] if number else ["always", "seldom"]).backward()
+    run, names = run_of(model), iter([["always", "seldom"], ["always"], ["always"], ["always"]])
+    train_microbatches(run, lambda part: run.model(part, next(names)).backward(), shuffle=False)
     assert (model["always"].bias.grad, model["seldom"].bias.grad) == (torch.tensor([5.0]), torch.tensor([5 / 4]))
 
 
@@ -92,15 +95,6 @@ def test_draws_outside_the_microbatches_are_not_those_within_and_continue_after_
                     run.model(part).sum().backward()
                 drawn.append(torch.rand(1).item())
     assert len(set(drawn)) == 1 + 2 * (1 + 4 + 1)
-
-
-def train_microbatches(run, use, data=ROWS, global_batch=20):
-    """What ``use`` does with each part, for one epoch."""
-    with run:
-        for _ in run.epochs(1):
-            for batch in run.batches(data, global_batch=global_batch):
-                for part in run.microbatches(batch):
-                    use(part)
 
 
 def test_a_script_without_the_loop_over_microbatches_is_refused(run_of):
@@ -153,8 +147,7 @@ def test_less_than_one_shard_or_thread_is_refused():
 
 
 def test_with_any_other_strategy_the_batch_is_the_only_microbatch(tmp_path):
-    model = nn.Linear(2, 1)
-    with Run(model=model, device="cpu", directory=tmp_path) as run:
+    with Run(model=nn.Linear(2, 1), device="cpu", directory=tmp_path) as run:
         for _ in run.epochs(1):
             for batch in run.batches(ROWS, global_batch=20):
                 assert [part is batch for part in run.microbatches(batch)] == [True]

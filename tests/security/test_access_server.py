@@ -24,7 +24,7 @@ NOBODY, USERS = 65534, 100
 
 
 @pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
+def directory() -> Iterator[Path]:
     """With a short path, as a UNIX socket needs it, which every user may enter."""
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="rk") as name:
         Path(name).chmod(0o755)
@@ -32,10 +32,10 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[ServeProcess]:
-    home = folder / "home"
+def server(directory: Path) -> Iterator[ServeProcess]:
+    home = directory / "home"
     home.mkdir(mode=0o700)
-    shared = folder / "lab"
+    shared = directory / "lab"
     shared.mkdir(mode=0o755)
     settings = f'socket = "{shared}/s.sock"\nsocket_group = "users"\n'
     (home / "rekindle.toml").write_text(settings if os.geteuid() == 0 else "")
@@ -80,8 +80,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become
 
 
 @needs_root
-def test_the_socket_knows_who_connects(server: ServeProcess, folder: Path) -> None:
-    path = folder / "lab" / "s.sock"
+def test_the_socket_knows_who_connects(server: ServeProcess, directory: Path) -> None:
+    path = directory / "lab" / "s.sock"
     assert path.stat().st_mode & 0o777 == 0o660
     assert by_socket(path, "GET", "/api/v1/me")[1]["scope"] == "admin"
     status, me = as_user(NOBODY, USERS, lambda: by_socket(path, "GET", "/api/v1/me"))
@@ -96,28 +96,30 @@ def test_the_socket_knows_who_connects(server: ServeProcess, folder: Path) -> No
 
 @needs_root
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"])
-def test_nobody_is_the_user_of_a_proxy(server: ServeProcess, folder: Path, header: str) -> None:
-    path = folder / "lab" / "s.sock"
+def test_nobody_is_the_user_of_a_proxy(server: ServeProcess, directory: Path, header: str) -> None:
+    path = directory / "lab" / "s.sock"
     assert by_socket(path, "GET", "/api/v1/me", **{header: "192.0.2.1"})[0] == 401
     bearer = {"Authorization": f"Bearer {server.token}"}
     assert by_socket(path, "GET", "/api/v1/me", **{header: "192.0.2.1"}, **bearer)[0] == 200
     assert by_socket(path, "GET", "/api/v1/me", Authorization="Bearer wrong")[0] == 401
 
 
-def test_a_socket_for_a_group_in_the_closed_home_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert serve(Settings(home=folder / "closed", port=0, socket_group="users")) == 2
+def test_a_socket_for_a_group_in_the_closed_home_is_refused(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert serve(Settings(home=directory / "closed", port=0, socket_group="users")) == 2
     assert "is in the home, which only the user of the server can enter" in capsys.readouterr().err
-    assert serve(Settings(home=folder / "closed", port=0, socket_group="no-such", socket=folder / "x")) == 2
+    assert serve(Settings(home=directory / "closed", port=0, socket_group="no-such", socket=directory / "x")) == 2
     assert "there is no group no-such" in capsys.readouterr().err
-    (folder / "file").write_text("precious")
-    assert serve(Settings(home=folder / "closed", port=0, socket=folder / "file")) == 2
+    (directory / "file").write_text("precious")
+    assert serve(Settings(home=directory / "closed", port=0, socket=directory / "file")) == 2
     assert "cannot listen on the UNIX socket" in capsys.readouterr().err
-    assert (folder / "file").read_text() == "precious"
+    assert (directory / "file").read_text() == "precious"
 
 
-def test_the_command_line_needs_no_token(folder: Path) -> None:
+def test_the_command_line_needs_no_token(directory: Path) -> None:
     """The home's socket is the default; that of a killed server is replaced, and it goes with the server."""
-    home = folder / "own"
+    home = directory / "own"
     home.mkdir(mode=0o700)
     path = home / "rekindle.sock"
     with socket.socket(socket.AF_UNIX) as killed:
@@ -127,11 +129,11 @@ def test_the_command_line_needs_no_token(folder: Path) -> None:
         (home / "token").write_text("changed meanwhile")  # nobody has to send it
         assert rekindle(home, "ps").returncode == 0
         variables = {"REKINDLE_URL": f"unix:{path}"}
-        assert "OWNER" in rekindle(folder / "nowhere", "ps", variables=variables).stdout
+        assert "OWNER" in rekindle(directory / "nowhere", "ps", variables=variables).stdout
     assert not path.exists()
 
 
-def test_people_from_create_to_revoke(server: ServeProcess, folder: Path) -> None:
+def test_people_from_create_to_revoke(server: ServeProcess, directory: Path) -> None:
     created = rekindle(server.home, "token", "create", "anna", "--expires", "30d", "--note", "laptop")
     assert created.returncode == 0, created.stderr
     token = created.stdout.strip()
@@ -141,14 +143,14 @@ def test_people_from_create_to_revoke(server: ServeProcess, folder: Path) -> Non
     assert "anna" in listed
     assert token not in listed
     assert token.encode() not in b"".join(path.read_bytes() for path in server.home.glob("rekindle.db*"))
-    secret = folder / "annas"
+    secret = directory / "annas"
     secret.write_text(token)
     anna = {"REKINDLE_URL": server.url, "REKINDLE_TOKEN_FILE": str(secret)}
-    elsewhere = folder / "elsewhere"
-    (folder / "code").mkdir()
-    (folder / "code" / "train.py").write_text("")
+    elsewhere = directory / "elsewhere"
+    (directory / "code").mkdir()
+    (directory / "code" / "train.py").write_text("")
     words = ("submit", "-o", "json", "--device", "cpu", "train.py")
-    submitted = rekindle(elsewhere, *words, cwd=folder / "code", variables=anna)
+    submitted = rekindle(elsewhere, *words, cwd=directory / "code", variables=anna)
     assert submitted.returncode == 0, submitted.stderr
     job = json.loads(submitted.stdout)
     assert job["owner"] == "anna"
@@ -238,7 +240,7 @@ def test_no_token_is_in_the_list_of_processes(server: ServeProcess) -> None:
     assert server.token not in listed
 
 
-def test_a_token_file_that_is_missing_is_named(folder: Path) -> None:
-    settings = Settings(url="http://127.0.0.1:1", token_file=folder / "none")
-    with Client.from_home(settings) as client, pytest.raises(NoServerError, match=f"{folder}/none cannot be read"):
+def test_a_token_file_that_is_missing_is_named(directory: Path) -> None:
+    settings = Settings(url="http://127.0.0.1:1", token_file=directory / "none")
+    with Client.from_home(settings) as client, pytest.raises(NoServerError, match=f"{directory}/none cannot be read"):
         client.me()

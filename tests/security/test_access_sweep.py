@@ -1,6 +1,8 @@
 """Every route with every kind of person: what is not theirs stays unknown, what they may not change stays as it is."""
 
+import io
 import itertools
+import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +12,9 @@ from typing import Any
 
 import pytest
 from fastapi.routing import iter_route_contexts
-from starlette.testclient import TestClient
 
 from api_server import TOKEN, ApiServer, api_server
+from job_records import record_attempt
 from rekindle.contract.files import write_json
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.journal import Journal, RecordType
@@ -97,12 +99,10 @@ def _fill(found: Lab) -> None:
     assert answer.status_code == 201, answer.text
     found.experiment = answer.json()
     run_dir = found.server.run_dir(found.job)
-    written = Journal(run_dir.journal)
-    written.write(RecordType.ATTEMPT_STARTED, attempt=1, run=1, world_size=1, devices=["cpu:0"])
+    rank = record_attempt(run_dir).rank(0)
     outcome = Outcome(OutcomeClass.USER_ERROR, SECRET).to_json()
-    written.write(RecordType.ATTEMPT_ENDED, attempt=1, outcome=outcome, last_step=1, snapshot_step=None)
-    rank = run_dir.attempt(1).rank(0)
-    rank.root.mkdir(parents=True)
+    ended = {"attempt": 1, "outcome": outcome, "last_step": 1, "snapshot_step": None}
+    Journal(run_dir.journal).write(RecordType.ATTEMPT_ENDED, **ended)
     rank.log("stdout").write_text(f"{SECRET}\n")
     write_json(rank.root / "error.json", {"message": SECRET})
     found.server.move(found.job, JobState.STARTING, JobState.RUNNING, devices=["cpu:0"], run=1, attempt=1)
@@ -135,6 +135,18 @@ def sweep(found: Lab, person: str) -> Iterator[tuple[str, str, Any]]:
         body = BODIES.get(f"{method} {template}")
         answer = found.request(person, method, path, json=body, params=query(found, template))
         yield template, method, answer
+
+
+@pytest.fixture(scope="module")
+def open_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with lab(tmp_path_factory.mktemp("open"), private=False) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def private_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with lab(tmp_path_factory.mktemp("private"), private=True) as found:
+        yield found
 
 
 @pytest.mark.parametrize("private", [False, True])
@@ -175,125 +187,113 @@ def _check_nothing_shown(found: Lab, answer: Any, where: Any) -> None:
     assert f'"{found.job["id"]}"' not in shown, where
 
 
-def test_the_owner_and_the_administrator_reach_everything(tmp_path: Path) -> None:
-    with lab(tmp_path, private=True) as found:
-        for person in ("owner", "admin"):
-            for path in ("", "/attempts", "/events", "/ranks", "/ranks/0/log", "/logs.zip", "/configuration"):
-                answer = found.request(person, "GET", f"/api/v1/jobs/{found.job['id']}{path}")
-                assert answer.status_code == 200, (person, path, answer.text)
-            assert found.request(person, "GET", f"/api/v1/experiments/{found.experiment['id']}").status_code == 200
-            listed = found.request(person, "GET", "/api/v1/jobs", params={"owner": "anna"}).json()["items"]
-            assert {job["owner"] for job in listed} == {"anna"}
-        patched = found.request("owner", "PATCH", f"/api/v1/jobs/{found.job['id']}", json={"priority": 5})
-        assert patched.json()["priority"] == 5
+def test_the_owner_and_the_administrator_reach_everything(private_lab: Lab) -> None:
+    for person in ("owner", "admin"):
+        for path in ("", "/attempts", "/events", "/ranks", "/ranks/0/log", "/logs.zip", "/configuration"):
+            answer = private_lab.request(person, "GET", f"/api/v1/jobs/{private_lab.job['id']}{path}")
+            assert answer.status_code == 200, (person, path, answer.text)
+        experiment = private_lab.request(person, "GET", f"/api/v1/experiments/{private_lab.experiment['id']}")
+        assert experiment.status_code == 200
+        listed = private_lab.request(person, "GET", "/api/v1/jobs", params={"owner": "anna"}).json()["items"]
+        assert {job["owner"] for job in listed} == {"anna"}
+    patched = private_lab.request("owner", "PATCH", f"/api/v1/jobs/{private_lab.job['id']}", json={"priority": 5})
+    assert patched.json()["priority"] == 5
 
 
-def test_nothing_of_a_private_job_gets_into_another_ones(tmp_path: Path) -> None:
-    with lab(tmp_path, private=True) as found:
-        archive = _archive(found.code)
-        bundle = found.request("owner", "POST", "/api/v1/bundles", content=archive).json()["id"]
-        home = found.server.state.home
-        body = {"script": "train.py", "device": "cpu"}
-        mine = {"code": {"path": str(found.code)}}
-        tries = {
-            "code.bundle": {"code": {"bundle": bundle}},
-            "after": {**mine, "after": [found.job["id"]]},
-            "continue_from": {**mine, "continue_from": found.job["id"]},
-            "code.path": {"code": {"path": str(home.run_dir(found.job["id"]).code)}},
-        }
-        for name, fields in tries.items():
-            answer = found.request("other", "POST", "/api/v1/jobs", json={**body, **fields})
-            assert answer.status_code == 422, (name, answer.text)
-            assert [error["field"] for error in answer.json()["errors"]] == [name], answer.text
-        assert (
-            found.request("owner", "POST", "/api/v1/jobs", json={**body, "code": {"bundle": bundle}}).status_code == 201
-        )
-        assert found.request("other", "POST", "/api/v1/bundles", content=archive).status_code == 200
-        assert (
-            found.request("other", "POST", "/api/v1/jobs", json={**body, "code": {"bundle": bundle}}).status_code == 201
-        )
+def test_nothing_of_a_private_job_gets_into_a_job_of_others(private_lab: Lab) -> None:
+    archive = _archive(private_lab.code)
+    bundle = private_lab.request("owner", "POST", "/api/v1/bundles", content=archive).json()["id"]
+    home = private_lab.server.state.home
+    body = {"script": "train.py", "device": "cpu"}
+
+    def submit(person: str, **fields: Any) -> Any:
+        return private_lab.request(person, "POST", "/api/v1/jobs", json={**body, **fields})
+
+    mine = {"code": {"path": str(private_lab.code)}}
+    tries = {
+        "code.bundle": {"code": {"bundle": bundle}},
+        "after": {**mine, "after": [private_lab.job["id"]]},
+        "continue_from": {**mine, "continue_from": private_lab.job["id"]},
+        "code.path": {"code": {"path": str(home.run_dir(private_lab.job["id"]).code)}},
+    }
+    for name, fields in tries.items():
+        answer = submit("other", **fields)
+        assert answer.status_code == 422, (name, answer.text)
+        assert [error["field"] for error in answer.json()["errors"]] == [name], answer.text
+    assert submit("owner", code={"bundle": bundle}).status_code == 201
+    assert private_lab.request("other", "POST", "/api/v1/bundles", content=archive).status_code == 200
+    assert submit("other", code={"bundle": bundle}).status_code == 201
 
 
 def _archive(code: Path) -> bytes:
-    import io
-    import tarfile
-
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         archive.add(code / "train.py", "train.py")
     return packed.getvalue()
 
 
-def test_an_idempotency_key_of_one_person_never_returns_the_job_of_another(tmp_path: Path) -> None:
-    with lab(tmp_path, private=False) as found:
-        body = {"script": "train.py", "device": "cpu", "code": {"path": str(found.code)}}
-        jobs = {}
-        for person in ("owner", "other", "admin", "owner"):
-            headers = {**found.people[person], "Idempotency-Key": "same"}
-            answer = found.server.stranger.post("/api/v1/jobs", json=body, headers=headers)
-            jobs.setdefault(person, answer.json())
-            assert answer.json()["id"] == jobs[person]["id"]
-        assert len({job["id"] for job in jobs.values()}) == 3
-        assert [jobs[person]["owner"] for person in ("owner", "other")] == ["anna", "bob"]
+def test_an_idempotency_key_of_one_person_never_returns_the_job_of_another(open_lab: Lab) -> None:
+    body = {"script": "train.py", "device": "cpu", "code": {"path": str(open_lab.code)}}
+    jobs = {}
+    for person in ("owner", "other", "admin", "owner"):
+        headers = {**open_lab.people[person], "Idempotency-Key": "same"}
+        answer = open_lab.server.stranger.post("/api/v1/jobs", json=body, headers=headers)
+        jobs.setdefault(person, answer.json())
+        assert answer.json()["id"] == jobs[person]["id"]
+    assert len({job["id"] for job in jobs.values()}) == 3
+    assert [jobs[person]["owner"] for person in ("owner", "other")] == ["anna", "bob"]
 
 
-def test_the_event_stream_names_only_what_may_be_read_and_ends_with_the_token(tmp_path: Path) -> None:
-    with lab(tmp_path, private=True) as found:
-        tokens = found.server.state.access.tokens
-        bob = next(row for row in tokens.all("bob") if row.scope == "submit")
-        store, lines = found.server.state.store, []
-        own = store.job(found.job["id"])
-        assert own is not None
-        with found.server.stranger.stream(
-            "GET", STREAM, headers=found.people["other"], params={"last_event_id": 0}
-        ) as stream:
-            found.request("other", "POST", "/api/v1/jobs", json={"recipe": "single", "device": "cpu", "name": "of-bob"})
-            tokens.revoke(bob.id)
-            lines = list(stream.iter_lines())
-        text = "\n".join(lines)
-        assert "event: hello" in text
-        assert SECRET not in text
-        assert found.job["id"] not in text
-        followed = found.request("reader", "GET", STREAM, params={"job": found.job["id"]})
-        assert followed.status_code == 404
+def test_the_event_stream_names_only_what_may_be_read_and_ends_with_the_token(private_lab: Lab) -> None:
+    tokens = private_lab.server.state.access.tokens
+    new = tokens.create("bob", Scope.SUBMIT, "root")
+    reading = {"headers": bearer(new.secret), "params": {"last_event_id": 0}}
+    with private_lab.server.stranger.stream("GET", STREAM, **reading) as stream:
+        body = {"recipe": "single", "device": "cpu", "name": "of-bob"}
+        assert private_lab.request("other", "POST", "/api/v1/jobs", json=body).status_code == 201
+        tokens.revoke(new.row.id)
+        lines = list(stream.iter_lines())
+    text = "\n".join(lines)
+    assert "event: hello" in text
+    assert SECRET not in text
+    assert private_lab.job["id"] not in text
+    followed = private_lab.request("reader", "GET", STREAM, params={"job": private_lab.job["id"]})
+    assert followed.status_code == 404
 
 
-def test_private_slots_show_that_they_are_held_and_not_by_whom(tmp_path: Path) -> None:
-    with lab(tmp_path, private=True) as found:
-        [held, *_] = found.request("other", "GET", "/api/v1/devices").json()["items"]
-        assert (held["held"], held["job"], held["job_name"]) == (True, None, None)
-        metrics = found.request("other", "GET", "/metrics").text
-        assert 'rekindle_slots{device="cpu",state="held"} 1.0' in metrics
-        assert found.job["id"] not in metrics
-        assert found.job["id"] in found.request("owner", "GET", "/metrics").text
+def test_private_slots_show_that_they_are_held_and_not_by_whom(private_lab: Lab) -> None:
+    [held, *_] = private_lab.request("other", "GET", "/api/v1/devices").json()["items"]
+    assert (held["held"], held["job"], held["job_name"]) == (True, None, None)
+    metrics = private_lab.request("other", "GET", "/metrics").text
+    assert 'rekindle_slots{device="cpu",state="held"} 1.0' in metrics
+    assert private_lab.job["id"] not in metrics
+    assert private_lab.job["id"] in private_lab.request("owner", "GET", "/metrics").text
 
 
-def test_a_token_ends_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with lab(tmp_path, private=False) as found:
-        secret = found.token("carl", Scope.READ, seconds=60)
-        assert found.server.stranger.get("/api/v1/me", headers=bearer(secret)).status_code == 200
-        later = time.time() + 61
-        monkeypatch.setattr(time, "time", lambda: later)
-        assert found.server.stranger.get("/api/v1/me", headers=bearer(secret)).status_code == 401
+def test_a_token_ends_by_time(open_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = open_lab.token("carl", Scope.READ, seconds=60)
+    assert open_lab.server.stranger.get("/api/v1/me", headers=bearer(secret)).status_code == 200
+    later = time.time() + 61
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert open_lab.server.stranger.get("/api/v1/me", headers=bearer(secret)).status_code == 401
 
 
-def test_requests_of_one_person_are_limited_and_those_of_others_are_not(tmp_path: Path) -> None:
-    with lab(tmp_path, private=False) as found:
-        found.server.state.access.requests = RateLimit(rate=0.001, burst=5)
-        answers = [found.request("owner", "GET", "/api/v1/me") for _ in range(6)]
-        assert [answer.status_code for answer in answers] == [200] * 5 + [429]
-        assert int(answers[-1].headers["Retry-After"]) > 0
-        assert "anna sends more requests than the setting request_rate allows" in answers[-1].json()["detail"]
-        assert found.request("other", "GET", "/api/v1/me").status_code == 200
+def test_requests_of_one_person_are_limited_and_those_of_others_are_not(
+    open_lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_lab.server.state.access, "requests", RateLimit(rate=0.001, burst=5))
+    answers = [open_lab.request("owner", "GET", "/api/v1/me") for _ in range(6)]
+    assert [answer.status_code for answer in answers] == [200] * 5 + [429]
+    assert int(answers[-1].headers["Retry-After"]) > 0
+    assert "anna sends more requests than the setting request_rate allows" in answers[-1].json()["detail"]
+    assert open_lab.request("other", "GET", "/api/v1/me").status_code == 200
 
 
-def test_clients_get_what_they_may(tmp_path: Path) -> None:
+def test_clients_get_what_they_may(private_lab: Lab) -> None:
     """The page asks for this to know what to offer."""
-    with lab(tmp_path, private=True) as found:
-        me = {person: found.request(person, "GET", "/api/v1/me").json() for person in ("reader", "owner", "admin")}
-        assert [(me[person]["person"], me[person]["scope"]) for person in ("reader", "owner")] == [
-            ("bob", "read"),
-            ("anna", "submit"),
-        ]
-        assert me["admin"]["scope"] == "admin"
-        assert isinstance(found.server.stranger, TestClient)
+    me = {person: private_lab.request(person, "GET", "/api/v1/me").json() for person in ("reader", "owner", "admin")}
+    assert {person: (found["person"], found["scope"]) for person, found in me.items() if person != "admin"} == {
+        "reader": ("bob", "read"),
+        "owner": ("anna", "submit"),
+    }
+    assert me["admin"]["scope"] == "admin"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from e2e.waiting import until
-from rekindle.contract.run_dir.journal import Journal, RecordType
+from job_records import record_attempt
 from rekindle_service.api import json_limits
 from rekindle_service.api.downloads import Download
 from rekindle_service.api.middleware import request_body
@@ -29,24 +29,25 @@ from security.conftest import BEARER, Served
 
 JSON = {"Content-Type": "application/json"}
 JOBS = "/api/v1/jobs"
-HEAD = "{} {} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{}"
 
 
 def connect(served: Served) -> socket.socket:
     return socket.create_connection(served.address, timeout=60)
 
 
-def send_head(client: socket.socket, method: str, path: str, length: int, token: bool = False) -> None:
-    bearer = f"Authorization: {BEARER['Authorization']}\r\n" if token else ""
-    client.sendall(HEAD.format(method, path, f"{bearer}Content-Length: {length}\r\n\r\n").encode())
+def send_head(client: socket.socket, method: str, path: str, *headers: str, token: bool = False) -> None:
+    bearer = [f"Authorization: {BEARER['Authorization']}"] if token else []
+    content_type = "application/gzip" if path.endswith("/bundles") else "application/json"
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Type: {content_type}", *bearer, *headers]
+    client.sendall("\r\n".join([*lines, "", ""]).encode())
 
 
 def answer_of(client: socket.socket) -> bytes:
     """All that the server sends until it closes the connection."""
-    told = b""
+    received = b""
     while data := client.recv(65536):
-        told += data
-    return told
+        received += data
+    return received
 
 
 def is_served(served: Served) -> bool:
@@ -65,7 +66,7 @@ def test_a_login_of_megabytes_is_rejected_unread(served: Served) -> None:
 def test_a_login_that_drips_is_ended(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_body, "_OPEN_BODY_SECONDS", 0.3)
     with connect(served) as client:
-        send_head(client, "POST", "/login", 1000)
+        send_head(client, "POST", "/login", "Content-Length: 1000")
         client.sendall(b"{")
         answer = answer_of(client)
     assert answer.startswith(b"HTTP/1.1 408 ")
@@ -73,15 +74,10 @@ def test_a_login_that_drips_is_ended(served: Served, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("path", [JOBS, "/api/v1/bundles"])
-def test_a_body_that_drips_is_ended_with_a_token_too(
-    served: Served, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
+def test_a_body_that_drips_is_ended(served: Served, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.setattr(request_body, "_BODY_SECONDS", 0.3)
     with connect(served) as client:
-        client.sendall(
-            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {BEARER['Authorization']}\r\n"
-            "Content-Length: 1000\r\n\r\n".encode()
-        )
+        send_head(client, "POST", path, "Content-Length: 1000", token=True)
         client.sendall(b"x")
         assert answer_of(client).startswith(b"HTTP/1.1 408 ")
 
@@ -91,7 +87,7 @@ def test_a_slow_body_that_keeps_coming_is_accepted(served: Served, monkeypatch: 
     monkeypatch.setattr(request_body, "_MIN_BYTES_PER_SECOND", 1)
     with connect(served) as client:
         body = b'{"script": "nowhere"}'
-        send_head(client, "POST", JOBS, len(body), token=True)
+        send_head(client, "POST", JOBS, f"Content-Length: {len(body)}", token=True)
         for at in range(0, len(body), 7):
             client.sendall(body[at : at + 7])
             time.sleep(0.05)
@@ -103,7 +99,7 @@ def test_half_sent_bodies_have_a_limit_together(served: Served, monkeypatch: pyt
     with ExitStack() as stack:
         clients = [stack.enter_context(connect(served)) for _ in range(6)]
         for client in clients:
-            send_head(client, "POST", JOBS, 1_000_001, token=True)
+            send_head(client, "POST", JOBS, "Content-Length: 1000001", token=True)
             client.sendall(b"x" * 1_000_000)
         rejected = [client for client in clients if _is_rejected(client)]
         assert len(rejected) >= 3
@@ -122,16 +118,10 @@ def _is_rejected(client: socket.socket) -> bool:
 def test_a_body_of_a_gigabyte_is_rejected_by_its_length_and_while_it_comes(served: Served) -> None:
     for path in (JOBS, "/api/v1/bundles"):
         with connect(served) as client:
-            client.sendall(
-                f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {BEARER['Authorization']}\r\n"
-                "Content-Length: 1000000000\r\n\r\n".encode()
-            )
+            send_head(client, "POST", path, "Content-Length: 1000000000", token=True)
             assert client.recv(65536).startswith(b"HTTP/1.1 413 ")
         with connect(served) as client:
-            client.sendall(
-                f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {BEARER['Authorization']}\r\n"
-                "Transfer-Encoding: chunked\r\n\r\n".encode()
-            )
+            send_head(client, "POST", path, "Transfer-Encoding: chunked", token=True)
             chunk = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
             for _ in range(12):  # the server reads on, so that the client reads the answer after all
                 client.sendall(chunk)
@@ -233,7 +223,7 @@ def test_listeners_have_a_limit_and_health_needs_no_thread(served: Served, monke
     with ExitStack() as stack:
         for _ in range(20):
             client = stack.enter_context(connect(served))
-            client.sendall(_events())
+            send_head(client, "GET", "/api/v1/events", token=True)
             assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
         answer, content = served.request("GET", "/api/v1/events")
         assert (answer.status, answer.getheader("Retry-After")) == (503, "10")
@@ -241,53 +231,17 @@ def test_listeners_have_a_limit_and_health_needs_no_thread(served: Served, monke
         assert is_served(served)
     until(lambda: served.server.state.listeners.count == 0 or None, "listeners that left are not counted")
     with connect(served) as client:
-        client.sendall(_events())
+        send_head(client, "GET", "/api/v1/events", token=True)
         assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
 
 
-def _events() -> bytes:
-    head = f"Host: 127.0.0.1\r\nAuthorization: {BEARER['Authorization']}\r\n"
-    return f"GET /api/v1/events HTTP/1.1\r\n{head}\r\n".encode()
+# --- Host, paths, queries, ranges
 
 
-# --- Host, Origin, paths, queries, ranges
-
-
-@pytest.mark.parametrize(
-    "host",
-    ["evil.example", "127.0.0.1.evil.example", "evil.example:8700", "localhost.evil.example", "", "127.0.0.1, x"],
-)
-def test_a_rebound_host_name_reaches_no_route(served: Served, host: str) -> None:
-    for path in ("/", JOBS, "/healthz", "/login", "/metrics", "/api/v1/events", "/static/shared/base.css"):
-        assert served.status("GET", path, headers={**BEARER, "Host": host}) == 400, path
+def test_a_second_host_header_reaches_no_route(served: Served) -> None:
     with connect(served) as client:
-        bearer = f"Authorization: {BEARER['Authorization']}\r\n"
-        client.sendall(f"GET {JOBS} HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: {host}\r\n{bearer}\r\n".encode())
+        send_head(client, "GET", JOBS, "Host: evil.example", token=True)
         assert client.recv(1000).startswith(b"HTTP/1.1 400 ")
-
-
-def test_a_page_of_another_site_changes_nothing(served: Served, job: dict[str, Any]) -> None:
-    login = json.dumps({"token": BEARER["Authorization"].removeprefix("Bearer ")})
-    answer, _ = served.request("POST", "/login", login, {**JSON, "Sec-Fetch-Site": "same-origin"})
-    cookie = {"Cookie": (answer.getheader("Set-Cookie") or "").partition(";")[0]}
-    foreign: list[dict[str, str]] = [
-        {"Origin": "http://evil.example"},
-        {"Origin": "null"},
-        {"Sec-Fetch-Site": "cross-site", "Origin": f"http://127.0.0.1:{served.address[1]}"},
-        {"Sec-Fetch-Site": "same-site"},
-        {},
-    ]
-    forms = ("application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain", "application/json")
-    for headers in foreign:
-        for method, path in (("POST", JOBS), ("POST", f"{JOBS}/{job['id']}/cancel"), ("DELETE", f"{JOBS}/{job['id']}")):
-            for form in forms:
-                sent = {**cookie, **headers, "Content-Type": form}
-                assert served.status(method, path, b"{}", sent) == 403, (headers, method, form)
-        if headers:
-            assert served.status("POST", "/login", login, {**JSON, **headers}) == 403
-    assert served.status("GET", f"{JOBS}/{job['id']}", headers=cookie) == 200
-    answer, _ = served.request("OPTIONS", JOBS, headers={**BEARER, "Origin": "http://evil.example"})
-    assert answer.getheader("Access-Control-Allow-Origin") is None
 
 
 TRICKS = (
@@ -328,10 +282,15 @@ def test_no_other_trick_leaves_its_directory(served: Served, job: dict[str, Any]
     _try_tricks(served, job, MORE_TRICKS)
 
 
+def _fill(job: dict[str, Any]) -> dict[str, str]:
+    """Values for the parameters of paths."""
+    return {"job_id": job["id"], "rank": "0", "step": "1", "experiment_id": "abcdefghij"}
+
+
 def _try_tricks(served: Served, job: dict[str, Any], tricks: Sequence[str]) -> None:
     routes = json.loads(served.request("GET", "/openapi.json")[1])["paths"]
     secret = served.server.state.home.ensure_token().encode()
-    fill = {"job_id": job["id"], "rank": "0", "step": "1", "experiment_id": "abcdefghij"}
+    fill = _fill(job)
     urls = [("GET", prefix + trick) for prefix in ("/", "/static/", "/static/shared/", "/jobs/") for trick in tricks]
     for path, methods in routes.items():
         for method in set(methods) - {"delete"}:
@@ -362,14 +321,7 @@ def _tricked(path: str, parameters: list[dict[str, Any]], fill: dict[str, str], 
 
 def test_an_unknown_query_parameter_is_rejected_by_every_route(served: Served, job: dict[str, Any]) -> None:
     routes = json.loads(served.request("GET", "/openapi.json")[1])["paths"]
-    fill = {
-        "job_id": job["id"],
-        "rank": "0",
-        "step": "1",
-        "experiment_id": "abcdefghij",
-        "token_id": "1",
-        "name": "cpu:0",
-    }
+    fill = {**_fill(job), "token_id": "1", "name": "cpu:0"}
     assert len(routes) > 30
     for path, methods in routes.items():
         for method in methods:
@@ -383,35 +335,20 @@ def test_an_unknown_query_parameter_is_rejected_by_every_route(served: Served, j
     assert "this route has none" in problem["detail"]
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        "bytes=0-",
-        "bytes=-1",
-        "bytes=-0",
-        "bytes=5-1",
-        "bytes=99999999999999999-",
-        "bytes=0-99999999999999999999999999999",
-        "bytes=" + ",".join(f"{at}-{at}" for at in range(1000)),
-        "bytes=--1",
-        "bytes=a-b",
-        "bytes=٣-٤".encode().decode("latin-1"),
-        "items=0-1",
-        "bytes=0-0,-1",
-        "bytes =0-1",
-    ],
-)
-def test_a_range_gives_bytes_of_the_log_or_an_error(served: Served, log: tuple[str, bytes], header: str) -> None:
+def test_a_range_gives_bytes_of_the_log_or_an_error(served: Served, log: tuple[str, bytes]) -> None:
     path, content = log
-    answer, received = served.request("GET", path, headers={**BEARER, "Range": header})
-    assert answer.status in (200, 206, 416)
-    if answer.status == 416:
-        assert json.loads(received)["status"] == 416
-        assert answer.getheader("Content-Range") == f"bytes */{len(content)}"
-    else:
-        assert received in content
-    static, _ = served.request("GET", "/static/shared/base.css", headers={**BEARER, "Range": header})
-    assert static.status in (200, 206, 400, 416)
+    thousand = ",".join(f"{at}-{at}" for at in range(1000))
+    hostile = (thousand, "-0", "5-1", "99999999999999999-", "0-99999999999999999999999999999", "--1", "a-b", "0-0,-1")
+    for header in (*(f"bytes={each}" for each in hostile), "bytes=\xd9\xa3-\xd9\xa4", "items=0-1", "bytes =0-1"):
+        answer, received = served.request("GET", path, headers={**BEARER, "Range": header})
+        assert answer.status in (200, 206, 416), header
+        if answer.status == 416:
+            assert json.loads(received)["status"] == 416
+            assert answer.getheader("Content-Range") == f"bytes */{len(content)}"
+        else:
+            assert received in content, header
+        static, _ = served.request("GET", "/static/shared/base.css", headers={**BEARER, "Range": header})
+        assert static.status in (200, 206, 400, 416), header
 
 
 # --- files that change while they are read
@@ -420,14 +357,8 @@ def test_a_range_gives_bytes_of_the_log_or_an_error(served: Served, log: tuple[s
 @pytest.fixture(scope="module")
 def log(served: Served, job: dict[str, Any]) -> tuple[str, bytes]:
     """URL and content of the log of rank 0."""
-    run_dir = served.server.run_dir(job)
-    Journal(run_dir.journal).write(
-        RecordType.ATTEMPT_STARTED, attempt=1, run=1, generation="x", world_size=1, devices=["cpu:0"], warm=True
-    )
-    rank = run_dir.attempt(1).rank(0)
-    rank.root.mkdir(parents=True)
     content = b"line\n" * 1000
-    rank.log("stdout").write_bytes(content)
+    record_attempt(served.server.run_dir(job)).rank(0).log("stdout").write_bytes(content)
     return f"{JOBS}/{job['id']}/ranks/0/log", content
 
 
@@ -437,8 +368,7 @@ def test_a_log_that_becomes_shorter_ends_its_download_without_a_traceback(
     path = served.server.run_dir(job).attempt(1).rank(0).log("stderr")
     path.write_bytes(b"x" * 80_000_000)
     with connect(served) as client:
-        bearer = f"Authorization: {BEARER['Authorization']}\r\n"
-        client.sendall(f"GET {log[0]}/file?stream=stderr HTTP/1.1\r\nHost: 127.0.0.1\r\n{bearer}\r\n".encode())
+        send_head(client, "GET", f"{log[0]}/file?stream=stderr", token=True)
         assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
         os.truncate(path, 1000)
         received = answer_of(client)
@@ -450,9 +380,7 @@ def test_a_log_that_becomes_shorter_ends_its_download_without_a_traceback(
 
 
 @pytest.mark.parametrize("mtime", [-10, 1 << 40, 4_400_000_000])
-def test_a_log_of_any_date_is_in_the_archive(
-    served: Served, job: dict[str, Any], log: tuple[str, bytes], mtime: int
-) -> None:
+def test_any_date_of_a_log_is_archived(served: Served, job: dict[str, Any], log: tuple[str, bytes], mtime: int) -> None:
     os.utime(served.server.run_dir(job).attempt(1).rank(0).log("stdout"), (mtime, mtime))
     answer, content = served.request("GET", f"{JOBS}/{job['id']}/logs.zip")
     assert answer.status == 200
@@ -490,7 +418,7 @@ def test_thousands_of_connections_lock_nobody_out(served: Served, pytestconfig: 
             if number % 4:
                 client.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
             else:
-                send_head(client, "POST", "/login", 1000)
+                send_head(client, "POST", "/login", "Content-Length: 1000")
             if number % 1000 == 0:
                 assert served.status("GET", JOBS) == 200
         assert is_served(served)

@@ -34,7 +34,7 @@ WAYS = {
     "sandbox": ("games", GAMES, {"sandbox": "true", "pass_env": '["OF_THE_SERVER"]'}),
     "both": (None, NOBODY, {"job_users": '{"*": "nobody"}', "sandbox": "true", "sandbox_network": "none"}),
 }
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.long]
 
 
 class IsolatedJob:

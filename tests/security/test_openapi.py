@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from rekindle.contract.run_dir.journal import Journal, RecordType
+from job_records import record_attempt
 from rekindle.contract.states import JobState
 from security.conftest import BEARER, Served
+
+pytestmark = pytest.mark.long
 
 pytest.importorskip("schemathesis", reason="schemathesis is not installed: pip install '.[test]'")
 
@@ -23,7 +25,7 @@ CONFIG = Path(__file__).with_name("schemathesis.toml")
 
 
 def schemathesis(served: Served, folder: Path, *options: str, ids: dict[str, str] | None = None) -> str:
-    """Its report; fails where a check has failed. ``ids``: what to put in place of parameters of the path."""
+    """The report of schemathesis; fails where a check has failed. ``ids``: values of parameters of the path."""
     parameters = "".join(f'"path.{name}" = "{value}"\n' for name, value in (ids or {}).items())
     config = folder / "schemathesis.toml"
     config.write_text(CONFIG.read_text() + (f"\n[parameters]\n{parameters}" if parameters else ""))
@@ -54,13 +56,8 @@ def without_limit_on_wrong_tokens(served: Served, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture(scope="module")
 def ids(served: Served, job: dict[str, Any]) -> dict[str, str]:
-    """Of a running job with a rank that has written a log and metrics, and of an experiment."""
-    run_dir = served.server.run_dir(job)
-    Journal(run_dir.journal).write(
-        RecordType.ATTEMPT_STARTED, attempt=1, run=1, generation="x", world_size=1, devices=["cpu:0"], warm=True
-    )
-    rank = run_dir.attempt(1).rank(0)
-    rank.root.mkdir(parents=True)
+    """Ids of a running job with a rank that has written a log and metrics, and of an experiment."""
+    rank = record_attempt(served.server.run_dir(job)).rank(0)
     rank.log("stdout").write_bytes(b"step 1\n\xff\xfe\n" * 100)
     rank.metrics.write_text('{"step": 1, "epoch": 0, "at": 1.0, "values": {"loss": 0.5}}\n')
     served.server.move(job, JobState.STARTING, JobState.RUNNING, attempt=1, world_size=1)

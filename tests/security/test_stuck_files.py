@@ -91,37 +91,26 @@ def test_files_that_do_not_answer_hold_up_no_other_job_and_are_shown(tmp_path: P
                 keeper.wait()
 
 
-@pytest.mark.parametrize(
-    ("health", "status", "word"),
-    [
-        (SchedulerHealth(alive=True, age=0.1), 200, "ok"),
-        (SchedulerHealth(alive=True, age=MAX_AGE + 1), 503, "iteration ended 31 s ago"),
-        (SchedulerHealth(alive=False, age=0.1), 503, "thread has ended"),
-    ],
-)
-def test_readiness_shows_a_loop_that_does_not_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, health: SchedulerHealth, status: int, word: str
+def test_readiness_and_metrics_show_a_loop_that_does_not_turn_and_jobs_whose_files_do_not_answer(
+    tmp_path: Path,
 ) -> None:
+    stuck = {"abcdefghij": 40.0}
     with api_server(tmp_path) as server:
-        object.__setattr__(server.state, "scheduler_health", lambda: health)
-        answer = server.api.get("/readyz")
-        assert answer.status_code == status
-        assert word in answer.json()["checks"]["scheduler"]
-        metrics = server.api.get("/metrics").text
-        assert f"rekindle_scheduler_up {float(status == 200)}" in metrics
-        assert f"rekindle_scheduler_age_seconds {health.age}" in metrics
-
-
-def test_a_job_whose_files_do_not_answer_leaves_the_server_ready(tmp_path: Path) -> None:
-    with api_server(tmp_path) as server:
-        health = SchedulerHealth(alive=True, age=0.1, stuck={"abcdefghij": 40.0}, failing=2)
-        object.__setattr__(server.state, "scheduler_health", lambda: health)
-        answer = server.api.get("/readyz")
-        assert (answer.status_code, answer.json()["status"]) == (200, "ready")
-        assert "abcdefghij, for 40 s" in answer.json()["checks"]["jobs"]
-        metrics = server.api.get("/metrics").text
-        assert "rekindle_jobs_unresponsive 1.0" in metrics
-        assert "rekindle_scheduler_failing 2.0" in metrics
+        for health, status, check, words in (
+            (SchedulerHealth(alive=True, age=0.1), 200, "scheduler", "ok"),
+            (SchedulerHealth(alive=True, age=MAX_AGE + 1), 503, "scheduler", "iteration ended 31 s ago"),
+            (SchedulerHealth(alive=False, age=0.1), 503, "scheduler", "thread has ended"),
+            (SchedulerHealth(alive=True, age=0.1, stuck=stuck, failing=2), 200, "jobs", "abcdefghij, for 40 s"),
+        ):
+            object.__setattr__(server.state, "scheduler_health", lambda health=health: health)
+            answer = server.api.get("/readyz")
+            assert answer.status_code == status, health
+            assert words in answer.json()["checks"][check], health
+            metrics = server.api.get("/metrics").text
+            assert f"rekindle_scheduler_up {float(status == 200)}" in metrics, health
+            assert f"rekindle_scheduler_age_seconds {health.age}" in metrics, health
+            assert f"rekindle_jobs_unresponsive {float(len(health.stuck))}" in metrics, health
+            assert f"rekindle_scheduler_failing {float(health.failing)}" in metrics, health
 
 
 def test_the_age_of_the_loop_grows_while_the_database_does_not_answer(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ _LIMIT = 24 * 3600.0  # that a reference assumes of a job without a time limit
 
 @dataclass(slots=True)
 class Outcome:
-    """Of one job: ``started`` is when it got slots first."""
+    """Times of one job: ``started`` is when it got slots first."""
 
     job: TraceJob
     started: float

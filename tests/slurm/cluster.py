@@ -2,7 +2,7 @@
 
 It comes up in a second or two, and several of them run side by side. Its daemons die with the process of the tests;
 names of network devices that a killed one left behind are swept when the next cluster takes the same place. Nothing
-outside its folder is written: clients find it by ``SLURM_CONF``.
+outside its directory is written: clients find it by ``SLURM_CONF``.
 """
 
 import fcntl
@@ -69,7 +69,7 @@ class Cluster:
     """Nodes ``n1``, ``n2``, … with ``cpus`` each; partitions main, urgent (preempts main) and short (10 minutes)."""
 
     def __init__(self, nodes: int = 3, cpus: int = 4, shared: Sequence[Path] = (), **conf: str) -> None:
-        """``shared``: directories of /tmp that all nodes see; ``conf``: settings of slurm.conf beside ``_CONF``."""
+        """``shared``: directories of /tmp that all nodes see; ``conf``: settings in addition to ``_CONF``."""
         self._place, self._lock = _take_place()
         self._shared = shared
         self._bridge = Bridge(f"rkc{self._place}", f"198.18.{self._place}")
@@ -104,8 +104,8 @@ class Cluster:
     def start(self) -> None:
         """All of it from nothing; returns when each node is idle."""
         shutil.rmtree(self.root, ignore_errors=True)
-        for folder in ("hosts", "munge", "state", "spool", "log"):
-            (self.root / folder).mkdir(parents=True)
+        for directory in ("hosts", "munge", "state", "spool", "log"):
+            (self.root / directory).mkdir(parents=True)
         self._bridge.up()
         self._write_conf()
         self._start_munged()
@@ -210,7 +210,7 @@ class Cluster:
         self._hosts[node].fail(mode)
 
     def heal(self, node: str) -> None:
-        """As it was before ``kill``; returns when Slurm uses the node again."""
+        """Undo ``kill``; returns when Slurm uses the node again."""
         if self._hosts[node].heal() or node not in self._slurmd:
             self._start_slurmd(node)
         until(lambda: self._answers(node), f"{node} is back\n{self.complaints}", 60)
@@ -228,7 +228,7 @@ class Cluster:
     # --- the controller
 
     def stop_controller(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Stop slurmctld: jobs go on, no command of Slurm is answered. SIGKILL loses what it has not saved yet."""
+        """Stop slurmctld: jobs keep running, Slurm answers no command. SIGKILL loses what it has not saved yet."""
         self.disturbed = True
         os.kill(self._slurmctld, number)
         until(lambda: not Path(f"/proc/{self._slurmctld}").exists(), "slurmctld has ended")

@@ -153,18 +153,18 @@ class ClusterJob:
         try:
             until(condition, f"job {self.id}: {sentence}", _LONG)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.story()}") from None
+            raise AssertionError(f"{error}\n{self.all_logs()}") from None
 
     def _ended_early(self) -> bool:
-        assert self.state not in _ENDED, self.story()
+        assert self.state not in _ENDED, self.all_logs()
         return False
 
-    def story(self) -> str:
+    def all_logs(self) -> str:
         """What happened, for a test that fails."""
         paths = [self.run_dir.journal, *self.run_dir.launches.glob("*/slurm.log")]
         paths += [*self.run_dir.attempts.glob("*/agent*.log"), *self.run_dir.attempts.glob("*/ranks/*/stderr.log")]
-        told = [f"--- {path}\n{path.read_text(errors='replace')[-3000:]}" for path in paths if path.is_file()]
-        return "\n".join([json.dumps(self.shown(), indent=1, default=str), *self.slurm_jobs(), *told])
+        logs = [f"--- {path}\n{path.read_text(errors='replace')[-3000:]}" for path in paths if path.is_file()]
+        return "\n".join([json.dumps(self.shown(), indent=1, default=str), *self.slurm_jobs(), *logs])
 
 
 def trained_steps(out: Path, attempt: int = 1) -> Trained:

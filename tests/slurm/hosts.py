@@ -68,13 +68,13 @@ class Bridge:
 class Host:
     """One host, off at first. ``number`` ends its address; its clock is ``number`` days ahead of the machine's."""
 
-    def __init__(self, bridge: Bridge, number: int, name: str, folder: Path, shared: Sequence[Path]) -> None:
-        """``folder``: its files, made if need be; ``shared``: existing directories, of which only those in /tmp count.
+    def __init__(self, bridge: Bridge, number: int, name: str, directory: Path, shared: Sequence[Path]) -> None:
+        """``directory``: its files, made if need be; ``shared``: existing directories, only those in /tmp count.
 
-        ``folder`` is to be in one of those. The file etc-hosts beside it is what the host has as /etc/hosts.
+        ``directory`` is to be in one of those. The file etc-hosts next to it is what the host has as /etc/hosts.
         """
         self.name, self.address = name, bridge.address(number)
-        self._bridge, self._number, self._folder, self._shared = bridge, number, folder, shared
+        self._bridge, self._number, self._directory, self._shared = bridge, number, directory, shared
         self._device = f"{bridge.tag}v{number}"
         self._unshare: subprocess.Popen[str] | None = None
         self._init = 0
@@ -87,21 +87,21 @@ class Host:
     def boot(self) -> None:
         """Switch it on: nothing runs on it, and it has a boot id that no host had before."""
         assert not self.on, f"{self.name} is on already"
-        self._folder.mkdir(parents=True, exist_ok=True)
-        boot_id = self._folder / "boot_id"
+        self._directory.mkdir(parents=True, exist_ok=True)
+        boot_id = self._directory / "boot_id"
         boot_id.write_text(f"{uuid4()}\n")
-        own = {"NAME": self.name, "FOLDER": str(self._folder), "BOOT_ID": str(boot_id)}
-        own["HOSTS"] = str(self._folder.parent / "etc-hosts")
+        own = {"NAME": self.name, "FOLDER": str(self._directory), "BOOT_ID": str(boot_id)}
+        own["HOSTS"] = str(self._directory.parent / "etc-hosts")
         own["SHARED"] = " ".join(str(path) for path in self._shared if path.is_relative_to(_TMP))
         ahead = str(self._number * 86_400)
         flags = (*_SPACES, "--fork", "--kill-child", "--mount-proc", "--monotonic", ahead, "--boottime", ahead)
-        with (self._folder / "init.log").open("ab") as log:
+        with (self._directory / "init.log").open("ab") as log:
             self._unshare = subprocess.Popen(
                 [*_TIED, "unshare", *flags, "bash", "-c", _INIT], env={**os.environ, **own}, stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
             )  # fmt: skip
         assert self._unshare.stdout is not None
-        assert self._unshare.stdout.readline() == "up\n", (self._folder / "init.log").read_text()
+        assert self._unshare.stdout.readline() == "up\n", (self._directory / "init.log").read_text()
         self._init = child_of(self._unshare.pid)
         self._plug_in()
 
@@ -156,7 +156,7 @@ class Host:
         """One of power, crash, link, drop and hang.
 
         ``power``: it vanishes without a packet. ``crash``: its processes die, and the kernel closes their connections.
-        ``link``: no carrier. ``drop``: each packet is lost. ``hang``: no process goes on, though the kernel does.
+        ``link``: no carrier. ``drop``: each packet is lost. ``hang``: no process runs, though the kernel does.
         """
         if mode in (POWER_CUT, DROP):
             run("ip", "link", "set", self._device, "nomaster")

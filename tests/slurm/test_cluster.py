@@ -15,8 +15,8 @@ TESTS = Path(__file__).parent.parent
 
 
 def test_a_job_runs_on_two_hosts_that_share_files_but_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
-    tell = "echo $(hostname) $(cat /proc/sys/kernel/random/boot_id) $(ls /dev/shm | wc -l) $(ls -d /tmp/mine*)"
-    own = f"touch /dev/shm/mine /tmp/mine-$(hostname); {tell}"
+    report = "echo $(hostname) $(cat /proc/sys/kernel/random/boot_id) $(ls /dev/shm | wc -l) $(ls -d /tmp/mine*)"
+    own = f"touch /dev/shm/mine /tmp/mine-$(hostname); {report}"
     job = cluster.sbatch(f"srun --ntasks-per-node=1 sh -c '{own}'", "--nodes=2", output=tmp_path / "log")
     cluster.reach(job, "COMPLETED")
     lines = sorted(line.split() for line in (tmp_path / "log").read_text().splitlines())
@@ -64,11 +64,11 @@ def test_the_controller_comes_back_with_its_jobs(cluster: Cluster) -> None:
 
 def test_the_urgent_partition_takes_nodes_after_a_signal(cluster: Cluster, tmp_path: Path) -> None:
     said = tmp_path / "said"
-    script = f"trap 'echo told >>{said}; exit' TERM; echo runs >>{said}; sleep 1000 & wait"
+    script = f"trap 'echo stopped >>{said}; exit' TERM; echo runs >>{said}; sleep 1000 & wait"
     job = cluster.sbatch(script, "--nodes=3", "--exclusive", "--requeue", "--signal=B:TERM@90")
     until(said.exists, "the job runs")
     cluster.sbatch("true", "--partition=urgent", "--nodes=1", "--exclusive")
-    until(lambda: "told" in said.read_text(), f"job {job} has been told")
+    until(lambda: "stopped" in said.read_text(), f"job {job} has got SIGTERM")
 
 
 def test_a_cluster_leaves_nothing_behind_when_its_process_is_killed(cluster: Cluster) -> None:

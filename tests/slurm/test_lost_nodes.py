@@ -1,4 +1,4 @@
-"""A node of a running job is lost, in each way there is: it goes on from its snapshot, and trains what it would have.
+"""A node of a running job is lost, in each way there is: it continues from its snapshot, and trains what it would have.
 
 The job is ``scripts/train.py``: its world is two ranks on two of three nodes. Whatever a lost node still does, nothing
 of it counts, nor is there anything left of it when the node has come back.
@@ -29,7 +29,7 @@ def test_a_job_on_two_nodes_trains_what_two_ranks_of_one_machine_do(submit: Subm
     assert [job.status(rank).host for rank in (0, 1)] == job.hosts() == ["n1", "n2"]
     shown = job.shown()
     assert (shown["state"], shown["slurm"]["hosts"]) == ("running", ["n1", "n2"])
-    assert job.finish() == "succeeded", job.story()
+    assert job.finish() == "succeeded", job.all_logs()
     assert_same_training(job, undisturbed)
     assert job.classes() == ["success"]
 
@@ -60,7 +60,7 @@ def test_the_leading_node_is_lost_and_the_server_starts_the_job_on_others(
 @pytest.mark.parametrize(
     "mode", [pytest.param(mode, marks=[] if mode == "crash" else pytest.mark.soak) for mode in MODES[:4]]
 )
-def test_with_fewer_nodes_allowed_the_rest_goes_on_at_once_and_trains_each_sample_once(
+def test_with_fewer_nodes_allowed_the_rest_continues_at_once_and_trains_each_sample_once(
     cluster: Cluster, submit: Submit, mode: str
 ) -> None:
     job = submit(nodes={"min": 1, "max": 2})
@@ -72,7 +72,7 @@ def test_with_fewer_nodes_allowed_the_rest_goes_on_at_once_and_trains_each_sampl
     print(f"{mode} of {lost}: {took:.1f} s to the next step, on {job.hosts()}")
     assert job.hosts() == [leader]
     assert len(job.slurm_jobs()) == 1
-    assert job.finish() == "succeeded", job.story()
+    assert job.finish() == "succeeded", job.all_logs()
     assert_each_sample_once_an_epoch(job)
     assert job.classes() == ["host_lost", "success"]
 
@@ -84,7 +84,7 @@ def test_a_killed_rank_on_the_other_node_restarts_in_the_same_allocation(
     snapshot = job.reach_snapshot()
     job.signal_rank(1)
     print(f"kill of a rank: {job.reach(attempt=2, beyond=snapshot):.1f} s to the next step")
-    assert job.finish() == "succeeded", job.story()
+    assert job.finish() == "succeeded", job.all_logs()
     assert len(job.slurm_jobs()) == 1
     assert job.classes() == ["signal", "success"]
     assert_same_training(job, undisturbed)
@@ -96,7 +96,7 @@ def test_a_killed_rank_on_the_other_node_restarts_in_the_same_allocation(
 def test_a_cut_of_45_seconds_costs_no_restart(
     cluster: Cluster, submit: Submit, undisturbed: Undisturbed, host_timeout: float
 ) -> None:
-    """Where Slurm, too, waits for so long; else it ends what runs on a node when that comes back."""
+    """Slurm, too, waits for as long here; else it ends what runs on a node when that comes back."""
     cluster.configure(SlurmdTimeout="300")
     job = submit(pace=1)
     job.reach_snapshot()
@@ -107,7 +107,7 @@ def test_a_cut_of_45_seconds_costs_no_restart(
     step = job.step()
     cluster.heal(lost)
     job.reach(beyond=step + 2)
-    assert job.finish() == "succeeded", job.story()
+    assert job.finish() == "succeeded", job.all_logs()
     assert job.classes() == ["success"]
     assert_same_training(job, undisturbed)
 
@@ -123,7 +123,7 @@ def assert_loss_costs_no_bit(
         assert lost not in job.hosts()
         assert_nothing_trains_on(cluster, job, lost)
     assert_healing_changes_nothing(cluster, job, lost, mode)
-    assert job.finish() == "succeeded", job.story()
+    assert job.finish() == "succeeded", job.all_logs()
     assert_same_training(job, undisturbed)
 
 
@@ -149,13 +149,13 @@ def assert_nothing_trains_on(cluster: Cluster, job: ClusterJob, node: str) -> No
 def assert_healing_changes_nothing(cluster: Cluster, job: ClusterJob, node: str, mode: str) -> None:
     """The node comes back while the job trains elsewhere: what was there ends, and has written nothing that counts.
 
-    Ranks that were stopped go on for the moment that their keeper needs to end them, and may log that.
+    Ranks that were stopped run for the moment that their keeper needs to end them, and may log that.
     """
     attempt, generations = job.attempt, saved_by(job)
     earlier = files_of_attempts(job, attempt - 1)
     cluster.heal(node)
     if node not in job.hosts(attempt):
-        until(lambda: not job.processes(node), f"what was left on {node} has ended\n{job.story()}", 60)
+        until(lambda: not job.processes(node), f"what was left on {node} has ended\n{job.all_logs()}", 60)
     assert mode == "hang" or files_of_attempts(job, attempt - 1) == earlier
     numbers = [record.attempt for record in job.records(RecordType.ATTEMPT_STARTED)]
     assert numbers == sorted(set(numbers))

@@ -19,16 +19,16 @@ def test_a_lost_node_costs_no_step_that_its_neighbour_has_in_memory(
     cluster: Cluster, submit: Submit, undisturbed: Undisturbed, leading: bool
 ) -> None:
     job = submit(snapshot=_RARELY, pace=0.5)
-    until(lambda: (kept(job) or 0) > 3, f"job {job.id} has a snapshot in memory\n{job.story()}", 120)
+    until(lambda: (kept(job) or 0) > 3, f"job {job.id} has a snapshot in memory\n{job.all_logs()}", 120)
     lost = next(host for host in job.hosts() if (host == job.leader) == leading)
     cluster.kill(lost, "power")
     took = job.reach(attempt=2)
     print(f"power of {lost}: {took:.1f} s to the next step, on {job.hosts()}, from step {job.resumed()}")
-    assert job.resumed()[-1] > 3, job.story()
+    assert job.resumed()[-1] > 3, job.all_logs()
     assert job.snapshots() == []
     assert lost not in job.hosts()
     cluster.heal(lost)
-    assert job.finish() == "succeeded", job.story()
+    assert job.finish() == "succeeded", job.all_logs()
     assert job.digests() == undisturbed.digests
     assert job.trained() == undisturbed.steps
     for node in cluster.nodes:

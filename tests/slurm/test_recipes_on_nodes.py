@@ -32,7 +32,7 @@ def test_a_recipe_killed_on_two_nodes_ends_with_the_weights_of_one_machine(
     snapshot = job.reach_snapshot()
     job.signal_rank(1)
     job.reach(attempt=2, beyond=snapshot)
-    assert job.finish() == "succeeded", job.story()
+    assert job.finish() == "succeeded", job.all_logs()
     logs = [job.run_dir.attempt(job.attempt).rank(rank).log("stdout").read_text() for rank in (0, 1)]
     found = {re.findall(r"weights sha256 ([0-9a-f]{64})", log)[-1] for log in logs}
     assert found == {alone.weights}
@@ -42,15 +42,15 @@ def test_an_unmodified_script_resumes_from_its_own_checkpoint_on_two_nodes(submi
     command = ["--dist-url", "env://", "--dist-backend", "gloo", "--epochs", "15", "--resume", "checkpoint.pth.tar"]
     job = submit(script="main.py", code={"path": str(CORPUS / "imagenet")}, args=command)
     saved = job.run_dir.code / "checkpoint.pth.tar"
-    until(saved.exists, f"the script has saved\n{job.story()}", 120)
+    until(saved.exists, f"the script has saved\n{job.all_logs()}", 120)
     job.signal_rank(1)
-    assert job.finish() == "succeeded", job.story()
+    assert job.finish() == "succeeded", job.all_logs()
     assert job.classes() == ["signal", "success"]
     assert "=> loaded checkpoint" in job.run_dir.attempt(2).rank(0).log("stdout").read_text()
 
 
 def names_of_jobs(cluster: Cluster) -> set[str]:
-    """Of all that Slurm has not forgotten."""
+    """The names of all jobs that Slurm has not forgotten."""
     return set(cluster.run("squeue", "--noheader", "--states=all", "--format=%j").split())
 
 

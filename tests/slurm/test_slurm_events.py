@@ -30,7 +30,7 @@ def test_a_job_cancelled_in_slurm_is_held_until_it_is_resumed(
     until(lambda: not job.processes(), "the job has left its nodes")
     step = job.snapshots()[-1]
     client.resume(job.id)
-    assert job.finish() == "succeeded", job.story()
+    assert job.finish() == "succeeded", job.all_logs()
     assert job.resumed() == [step]
     assert job.classes() == ["preempted", "success"]
     assert_same_training(job, undisturbed)
@@ -52,21 +52,21 @@ def test_a_running_job_outlives_the_controller_and_the_server(
     cluster.start_controller()
     until(lambda: job.shown()["slurm"]["state"] == "RUNNING", "the page knows it again")
     assert job.shown()["step"] >= job_step
-    assert job.finish() == "succeeded", job.story()
+    assert job.finish() == "succeeded", job.all_logs()
     assert job.classes() == ["success"]
     assert len(job.slurm_jobs()) == 1
     assert_same_training(job, undisturbed)
 
 
 @pytest.mark.soak
-def test_a_requeued_job_saves_and_goes_on_once(cluster: Cluster, submit: Submit, undisturbed: Undisturbed) -> None:
+def test_a_requeued_job_saves_and_continues_once(cluster: Cluster, submit: Submit, undisturbed: Undisturbed) -> None:
     job = submit()
     snapshot = job.reach_snapshot()
     number = job.slurm_id
     cluster.run("scontrol", "requeue", str(number))
     job.reach_state("recovering", "starting")
     job.reach(attempt=2, beyond=snapshot)
-    assert job.finish() == "succeeded", job.story()
+    assert job.finish() == "succeeded", job.all_logs()
     until(lambda: not cluster.run("squeue", "--noheader"), "Slurm has no job of it left")
     assert job.classes()[-1] == "success"
     assert job.classes()[0] in ("preempted", "keeper_lost")
@@ -74,7 +74,7 @@ def test_a_requeued_job_saves_and_goes_on_once(cluster: Cluster, submit: Submit,
 
 
 @pytest.mark.soak
-def test_a_preempted_job_saves_waits_and_goes_on(cluster: Cluster, submit: Submit, undisturbed: Undisturbed) -> None:
+def test_a_preempted_job_saves_waits_and_continues(cluster: Cluster, submit: Submit, undisturbed: Undisturbed) -> None:
     job = submit()
     job.reach_snapshot()
     step = job.step()
@@ -87,7 +87,7 @@ def test_a_preempted_job_saves_waits_and_goes_on(cluster: Cluster, submit: Submi
     assert job.records(RecordType.ATTEMPT_ENDED)[0].last_step >= step
     cluster.run("scancel", str(urgent))
     job.reach(attempt=2, beyond=job.snapshots()[-1])
-    assert job.finish() == "succeeded", job.story()
+    assert job.finish() == "succeeded", job.all_logs()
     assert job.classes() == ["preempted", "success"]
     assert_same_training(job, undisturbed)
 
@@ -100,7 +100,7 @@ def test_the_end_of_an_allocation_is_no_end_of_the_job(submit: Submit, undisturb
     job.reach_snapshot()
     until(lambda: len(job.slurm_jobs()) > 1, "it has submitted itself again", 300)
     until(lambda: job.state in ("succeeded", "failed"), "the job has ended", 600)
-    assert job.finish() == "succeeded", job.story()
+    assert job.finish() == "succeeded", job.all_logs()
     assert set(job.classes()[:-1]) == {"preempted"}
     assert_same_training(job, undisturbed)
 
@@ -114,6 +114,6 @@ def test_a_job_cancelled_while_slurm_queues_it_never_starts(cluster: Cluster, cl
     assert "Slurm job" in waits
     assert job.state == "starting"
     client.cancel(job.id)
-    assert job.finish() == "cancelled", job.story()
+    assert job.finish() == "cancelled", job.all_logs()
     assert job.attempt == 0
     assert [each.split()[1] for each in job.slurm_jobs()] == ["CANCELLED"]

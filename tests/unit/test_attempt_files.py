@@ -1,4 +1,4 @@
-"""What torchrun's own output tells of the ranks that it has stopped."""
+"""Which ranks torchrun has stopped, according to its own output."""
 
 from pathlib import Path
 
@@ -12,11 +12,8 @@ _LINE = (
 
 
 def test_each_of_many_ranks_that_torchrun_has_stopped_is_known(tmp_path: Path) -> None:
-    folder, ranks = AttemptDir(tmp_path), range(1000, 1256)
-    folder.agent_log.write_text("".join(_LINE.format(pid) for pid in ranks))
-    assert all(stopped_by_torchrun(folder.agent_log, pid) for pid in ranks)
-    assert not stopped_by_torchrun(folder.agent_log, 100), "a part of another's number"
-
-
-def test_where_torchrun_has_said_nothing_nobody_was_stopped(tmp_path: Path) -> None:
-    assert not stopped_by_torchrun(AttemptDir(tmp_path).agent_log, 1000)
+    log, ranks = AttemptDir(tmp_path).agent_log, range(1000, 1256)
+    assert not stopped_by_torchrun(log, 1000), "there is no output"
+    log.write_text("".join(_LINE.format(pid) for pid in ranks))
+    assert all(stopped_by_torchrun(log, pid) for pid in ranks)
+    assert not stopped_by_torchrun(log, 100), "a part of another's number"

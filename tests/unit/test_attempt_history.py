@@ -45,16 +45,13 @@ def test_steps_beyond_the_earliest_later_beginning_are_replayed(steps, replayed)
     assert list(replayed_steps(attempts(*steps)).values()) == replayed
 
 
-def test_nothing_is_guessed_while_the_next_attempt_restores():
-    assert replayed_steps(attempts((None, 100), (None, None), ended=False)) == {1: None, 2: None}
-    assert replayed_steps(attempts((None, 100), (80, None), ended=False)) == {1: 20, 2: None}
-    assert replayed_steps(attempts((None, 100), (80, 200), (None, None), ended=False)) == {1: 20, 2: None, 3: None}
-
-
-def test_nothing_is_guessed_before_the_next_attempt_begins():
+def test_nothing_is_guessed_before_the_next_attempt_has_restored():
     (last,) = attempts((None, 100))
     last.next_try_at = 5.0
     assert replayed_steps([last]) == {1: None}
+    assert replayed_steps(attempts((None, 100), (None, None), ended=False)) == {1: None, 2: None}
+    assert replayed_steps(attempts((None, 100), (80, None), ended=False)) == {1: 20, 2: None}
+    assert replayed_steps(attempts((None, 100), (80, 200), (None, None), ended=False)) == {1: 20, 2: None, 3: None}
 
 
 def write(path, number, resumed, last, outcome=KILLED):
@@ -118,16 +115,15 @@ def test_the_fold_of_rows_and_later_records_is_the_fold_of_all(tmp_path):
     records = list(read_journal(path))
     job = a_job(state=JobState.STARTING, run=1)
     whole = project(job, [], records)
+    expected = {number: row.model_dump() for number, row in whole.attempts.items()}
     for cut in range(1, len(records)):
         before = project(job, [], records[:cut])
         job.journal_offset = before.offset
         after = project(job, list(before.attempts.values()), read_journal(path, before.offset))
         job.journal_offset = 0
         rows = {**before.attempts, **after.attempts}
-        assert {number: row.model_dump() for number, row in rows.items()} == {
-            number: row.model_dump() for number, row in whole.attempts.items()
-        }
-    json.dumps([row.model_dump() for row in whole.attempts.values()])
+        assert {number: row.model_dump() for number, row in rows.items()} == expected
+    json.dumps(expected)
 
 
 def test_records_of_a_superseded_launch_mean_nothing(tmp_path):
@@ -137,7 +133,7 @@ def test_records_of_a_superseded_launch_mean_nothing(tmp_path):
     journal.write(RecordType.KEEPER_STARTED, run=1, keeper=keeper, launch=2)
     started = {"run": 1, "world_size": 2, "devices": [], "hosts": ["n1", "n2"]}
     journal.write(RecordType.ATTEMPT_STARTED, attempt=1, launch=2, **started)
-    journal.write(RecordType.ATTEMPT_ENDED, attempt=1, launch=1, outcome=DONE)  # by a leader that was cut off
+    journal.write(RecordType.ATTEMPT_ENDED, attempt=1, launch=1, outcome=DONE)  # by a coordinator that was cut off
     history = AttemptHistory.read(tmp_path / "journal.jsonl")
     assert history.launch == 2
     assert history.attempts[1].hosts == ["n1", "n2"]

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from cli_examples import outcome
 from rekindle_service.cli.chaos.report import COLUMNS, FaultReport, all_recovered, diagnosis_correct, row, sentence
 
@@ -20,9 +18,8 @@ KILLED = FaultReport(
 )
 
 
-@pytest.mark.parametrize(
-    ("fault", "rank", "ending", "right"),
-    [
+def test_a_diagnosis_is_correct_when_class_and_rank_are() -> None:
+    for fault, rank, ending, correct in (
         ("kill", 1, outcome(), True),
         ("kill", 0, outcome(), False),
         ("stop", 1, outcome(), False),
@@ -34,12 +31,8 @@ KILLED = FaultReport(
         ("oom", 1, outcome(**{"class": "oom"}), True),
         ("raise", 1, outcome(**{"class": "user_error"}), True),
         ("kill", 1, None, False),
-    ],
-)
-def test_a_diagnosis_is_correct_when_class_and_rank_are(
-    fault: str, rank: int | None, ending: object, right: bool
-) -> None:
-    assert diagnosis_correct(fault, rank, ending) is right
+    ):
+        assert diagnosis_correct(fault, rank, ending) is correct, (fault, rank, ending)
 
 
 def test_evidence_is_omitted_from_the_json() -> None:

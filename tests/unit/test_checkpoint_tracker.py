@@ -42,9 +42,14 @@ def begin(run_dir: RunDir, attempt: int = 1, *watch: str) -> CheckpointTracker:
 
 
 def found(tracker: CheckpointTracker) -> dict[str, bool]:
-    """By file name, whether it is complete; after the last scan."""
+    """Completeness by file name, after the last scan."""
     tracker.finish()
     return {Path(each.path).name: each.complete for each in tracker.observed.checkpoints}
+
+
+def bytes_read() -> int:
+    """Bytes that this process has read, from any file."""
+    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def test_a_file_is_found_where_a_rank_wrote_one_like_it(run_dir: RunDir, tmp_path: Path) -> None:
@@ -58,7 +63,7 @@ def test_a_file_is_found_where_a_rank_wrote_one_like_it(run_dir: RunDir, tmp_pat
     assert tracker.saved is True
 
 
-def test_the_working_directory_is_listed_for_programs_that_nobody_tracks(run_dir: RunDir) -> None:
+def test_the_working_directory_is_listed_for_programs_that_are_not_tracked(run_dir: RunDir) -> None:
     write(run_dir.code / "base.pt")
     tracker = begin(run_dir)
     write(run_dir.code / "deep" / "model.weights", SAFETENSORS)
@@ -75,15 +80,18 @@ def test_data_logs_and_gigabytes_of_no_checkpoint_are_none(run_dir: RunDir) -> N
     for name in ("train.log", "events.out.tfevents.1.host.1.0"):
         write(run_dir.code / name, b"x")
     (run_dir.code / "link.pt").symlink_to(write(run_dir.root / "elsewhere.pt"))
-    began = time.monotonic()
+    before = bytes_read()
     assert found(tracker) == {}
-    assert time.monotonic() - began < 5, "no content was read"
+    assert bytes_read() - before < 1 << 30, "no content was read"
     record(run_dir, FileUse.WRITTEN, run_dir.code / "tokens.bin")
     assert found(tracker) == {}
     assert tracker.saved is None, "the bytes may be a state in a format of their own"
 
 
-def test_it_is_not_known_whether_one_that_only_logs_has_saved(run_dir: RunDir) -> None:
+def test_it_is_not_known_whether_one_that_only_logs_or_was_never_tracked_has_saved(run_dir: RunDir) -> None:
+    untracked = CheckpointTracker(run_dir, 1)
+    untracked.finish()
+    assert untracked.saved is None
     tracker = begin(run_dir)
     record(run_dir, FileUse.WRITTEN, write(run_dir.code / "train.log", b"x"))
     tracker.finish()
@@ -92,12 +100,6 @@ def test_it_is_not_known_whether_one_that_only_logs_has_saved(run_dir: RunDir) -
     record(run_dir, FileUse.SPAWNED, "")
     tracker.finish()
     assert tracker.loaded is None, "another program may have loaded one"
-
-
-def test_nothing_is_known_of_ranks_that_were_never_tracked(run_dir: RunDir) -> None:
-    tracker = CheckpointTracker(run_dir, 1)
-    tracker.finish()
-    assert tracker.saved is None
 
 
 def test_one_that_never_finishes_its_checkpoint_has_saved_nothing(run_dir: RunDir) -> None:
@@ -208,7 +210,6 @@ def test_a_directory_that_lacks_a_file_of_the_one_before_is_torn(run_dir: RunDir
     assert [target.rpartition("/")[2] for _, target in move_torn(run_dir)] == ["checkpoint-3.torn-1"]
 
 
-@pytest.mark.parametrize("name", ["tmp11v6z3m6", "tmpabcdefgh", "tmp_1234567"])
-def test_random_names_of_temporary_files_are_of_one_pattern(name: str) -> None:
-    assert name_pattern(name) == "tmp#"
+def test_random_names_of_temporary_files_are_of_one_pattern() -> None:
+    assert {name_pattern(name) for name in ("tmp11v6z3m6", "tmpabcdefgh", "tmp_1234567")} == {"tmp#"}
     assert name_pattern("epoch=3-step=14.ckpt") == name_pattern("epoch=12-step=5.ckpt") != name_pattern("epoch=3.ckpt")

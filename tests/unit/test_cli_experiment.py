@@ -1,19 +1,18 @@
-"""Experiments on the command line: the file that defines one, and the table that it ends in."""
+"""Experiments on the command line: the file that defines one, and the table of its results."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from rich.console import Console
 
+from cli_examples import printed
 from rekindle_service.cli.commands.experiment import read_experiment
 from rekindle_service.cli.experiment_tables import comparison_table, machine_line, value_text
 
 
-def test_a_script_is_found_from_the_file_wherever_the_shell_is(tmp_path: Path) -> None:
+def test_a_script_is_found_from_the_file_and_a_recipe_or_module_needs_no_code(tmp_path: Path) -> None:
     file = tmp_path / "rates.toml"
     file.write_text('[base]\nscript = "train.py"\n[matrix]\n--lr = [0.1]\n')
     assert read_experiment(file) == {
@@ -21,6 +20,9 @@ def test_a_script_is_found_from_the_file_wherever_the_shell_is(tmp_path: Path) -
         "base": {"script": "train.py", "code": {"path": str(tmp_path)}},
         "matrix": {"--lr": [0.1]},
     }
+    for target in ("recipe", "module"):
+        file.write_text(f'base = {{ {target} = "ddp" }}\n')
+        assert read_experiment(file)["base"] == {target: "ddp"}
 
 
 def test_paths_in_the_file_are_relative_to_it(tmp_path: Path) -> None:
@@ -34,31 +36,23 @@ def test_paths_in_the_file_are_relative_to_it(tmp_path: Path) -> None:
     assert read["base"]["python"] == str(tmp_path / "venv" / "bin" / "python")
 
 
-@pytest.mark.parametrize("target", ["recipe", "module"])
-def test_a_recipe_brings_its_own_code(tmp_path: Path, target: str) -> None:
-    file = tmp_path / "rates.toml"
-    file.write_text(f'base = {{ {target} = "ddp" }}\n')
-    assert read_experiment(file)["base"] == {target: "ddp"}
-
-
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("a.toml", "matrix = [", "Invalid value"),
         ("a.json", "{", "Expecting"),
         ("a.json", "[1]", "an object, not a list"),
+        ("nowhere.toml", None, "nowhere"),
     ],
 )
-def test_a_file_that_is_no_experiment_is_named_in_the_error(tmp_path: Path, name: str, text: str, message: str) -> None:
-    (tmp_path / name).write_text(text)
+def test_a_file_that_is_no_experiment_is_named_in_the_error(
+    tmp_path: Path, name: str, text: str | None, message: str
+) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
     with pytest.raises(typer.BadParameter, match=message) as caught:
         read_experiment(tmp_path / name)
     assert name in str(caught.value)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(typer.BadParameter, match=r"nowhere\.toml"):
-        read_experiment(tmp_path / "nowhere.toml")
 
 
 def experiment(**changes: Any) -> Any:
@@ -72,17 +66,11 @@ def experiment(**changes: Any) -> Any:
 
 
 def words(shown: Any) -> list[list[str]]:
-    console = Console(width=200, file=sys.stdout)
-    with console.capture() as captured:
-        console.print(shown)
-    return [line.split() for line in captured.get().splitlines()]
+    return [line.split() for line in printed(200, shown)]
 
 
-def test_a_row_shows_its_parameters_and_values() -> None:
+def test_a_row_shows_its_parameters_and_values_and_marks_the_best() -> None:
     assert words(comparison_table(experiment())) == [["--lr", "--flat", "accuracy"], ["0.1", "0.9721"], ["yes", "-"]]
-
-
-def test_the_best_value_of_a_column_is_marked() -> None:
     assert words(comparison_table(experiment(best=[[0]])))[1] == ["0.1", "0.9721", "*"]
 
 
@@ -109,9 +97,7 @@ def test_a_name_with_escapes_is_sanitized() -> None:
     assert "\x1b" not in machine_line(experiment(machine={"processor": "\x1b[31mred", "cores": 2, "memory": 1}))
 
 
-@pytest.mark.parametrize(
-    ("value", "spread", "text"),
-    [(None, None, "-"), (360.0, None, "360"), (2.0, (1.0, 3.5), "2 (1 to 3.5)"), (1e300, None, "1e+300")],
-)
-def test_values_have_four_significant_digits(value: float | None, spread: Any, text: str) -> None:
-    assert value_text(value, spread) == text
+def test_values_have_four_significant_digits() -> None:
+    shown = [value_text(value, None) for value in (None, 360.0, 1e300)]
+    assert shown == ["-", "360", "1e+300"]
+    assert value_text(2.0, (1.0, 3.5)) == "2 (1 to 3.5)"

@@ -1,11 +1,8 @@
 """Figures, outcomes and attempts are shown so that a person understands them, and sanitized."""
 
 import re
-from typing import Any
 
-import pytest
-
-from cli_examples import attempt, job, outcome
+from cli_examples import CONTROLS, NO_TIME, attempt, job, outcome
 from rekindle_service.cli import formatting
 from rekindle_service.cli.commands.demo import is_past_snapshot, shortfalls
 from rekindle_service.cli.commands.show import facts, history
@@ -13,25 +10,13 @@ from rekindle_service.cli.commands.wait import change_line, summary
 from rekindle_service.cli.errors import format_problem
 from rekindle_service.cli.exit_codes import exit_code_for
 
-CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-CATEGORIES = ("queued", "waiting", "starting", "training", "saving", "replayed")
-NO_TIME: Any = {"goodput": None, "seconds": dict.fromkeys(CATEGORIES, 0.0), "intervals": []}
 
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (75, "1 min 15 s"), (3600, "1 h 0 min"), (90000, "1 d 1 h")],
-)
-def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
-    assert formatting.duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (170_000_000, "170.0 MB"), (10**15, "1000.0 TB")],
-)
-def test_a_size_is_shown_in_a_fitting_unit(count: int, text: str) -> None:
-    assert formatting.size(count) == text
+def test_a_duration_has_its_two_largest_units_and_a_size_a_fitting_one() -> None:
+    seconds = (0, 59.4, 59.6, 75, 3600, 90000)
+    texts = ["0 s", "59 s", "1 min 0 s", "1 min 15 s", "1 h 0 min", "1 d 1 h"]
+    assert [formatting.duration(each) for each in seconds] == texts
+    counts = (0, 999, 1000, 170_000_000, 10**15)
+    assert [formatting.size(count) for count in counts] == ["0 B", "999 B", "1.0 kB", "170.0 MB", "1000.0 TB"]
 
 
 def test_progress_is_shown_as_far_as_it_is_known() -> None:
@@ -48,43 +33,27 @@ def test_the_rank_of_an_outcome_is_named_once() -> None:
     assert formatting.outcome(complete) == "Rank 1 raised ValueError at train.py:42: boom"
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        (
-            {"state": "queued", "queue_position": 2, "reason": "waits for slots"},
-            "position 2 in the queue; waits for slots",
-        ),
-        ({"state": "queued", "intent": "hold"}, "held: `rekindle resume` continues it"),
-        ({"state": "recovering", "outcome": outcome()}, "rank 1 was killed by SIGKILL"),
-        ({"state": "failed", "outcome": outcome(message="no space left", rank=None)}, "no space left"),
-        ({"state": "running", "phase": "evaluate"}, "evaluate"),
-        ({"state": "running", "notice": "snapshot 40 skipped: checksum"}, "snapshot 40 skipped: checksum"),
-    ],
-)
-def test_a_status_line_is_what_a_person_would_ask_for(changes: dict[str, object], expected: str) -> None:
-    assert formatting.status_line(job(**changes)) == expected
+def test_a_status_line_has_the_queue_the_next_try_the_outcome_the_phase_or_a_notice() -> None:
+    waits = {"queue_position": 2, "reason": "waits for slots"}
+    assert status_line(state="queued", **waits) == "position 2 in the queue; waits for slots"
+    assert status_line(state="queued", intent="hold") == "held: `rekindle resume` continues it"
+    assert status_line(state="recovering", outcome=outcome()) == "rank 1 was killed by SIGKILL"
+    retry = status_line(state="recovering", next_try_at="2026-01-02T03:04:05Z")
+    assert re.fullmatch(r"retry at 2026-01-0\d \d\d:\d\d:\d\d", retry)
+    assert status_line(state="failed", outcome=outcome(message="no space left", rank=None)) == "no space left"
+    assert status_line(phase="evaluate") == "evaluate"
+    assert status_line(notice="snapshot 40 skipped: checksum") == "snapshot 40 skipped: checksum"
 
 
-def test_a_recovering_job_says_when_the_next_try_is() -> None:
-    text = formatting.status_line(job(state="recovering", next_try_at="2026-01-02T03:04:05Z"))
-    assert re.fullmatch(r"retry at 2026-01-0\d \d\d:\d\d:\d\d", text)
+def status_line(**changes: object) -> str:
+    return formatting.status_line(job(**changes))
 
 
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"state": "succeeded"}, 0),
-        ({"state": "failed"}, 1),
-        ({"state": "cancelled"}, 3),
-        ({"state": "queued", "intent": "hold"}, 4),
-        ({"state": "queued"}, None),
-        ({"state": "recovering"}, None),
-        ({"state": "running", "intent": "cancel"}, None),
-    ],
-)
-def test_the_outcome_of_a_job_is_its_exit_code(changes: dict[str, object], code: int | None) -> None:
-    assert exit_code_for(job(**changes)) == code
+def test_the_outcome_of_a_job_is_its_exit_code() -> None:
+    codes = {"succeeded": 0, "failed": 1, "cancelled": 3, "queued": None, "recovering": None}
+    assert {state: exit_code_for(job(state=state)) for state in codes} == codes
+    assert exit_code_for(job(state="queued", intent="hold")) == 4
+    assert exit_code_for(job(state="running", intent="cancel")) is None
 
 
 def test_a_line_is_printed_only_for_a_change_and_each_tenth_of_the_steps() -> None:
@@ -115,74 +84,48 @@ def test_the_history_shows_how_every_attempt_started_and_why_it_ended() -> None:
     ]
     assert lines[4].endswith("resumed from step 120")
     assert lines[5] == "    running"
-
-
-def test_replayed_steps_are_shown_as_far_as_they_are_known() -> None:
-    assert "    reached step 133; 13 steps replayed" in history([attempt()])
     assert "    reached step 133" in history([attempt(replayed_steps=None)])
     assert not any("reached" in line for line in history([attempt(last_step=None)]))
 
 
-def test_facts_omit_what_is_not_known() -> None:
+def test_facts_omit_what_is_not_known_and_times_that_took_none() -> None:
     labels = dict(facts(job(snapshot_step=None, started_at=None), NO_TIME, "/home/me/code"))
     assert labels["runs"] == "train.py --lr 0.1"
     assert labels["progress"] == "step 120 of 400 (30%), epoch 1 of 4, 10 steps/s, about 28 s left"
     assert not {"goodput", "time", "snapshot", "started", "ended"} & labels.keys()
-
-
-@pytest.mark.parametrize(
-    ("step", "seconds", "timeout", "text"),
-    [
-        (None, None, 300.0, None),
-        (None, 14.0, 300.0, None),
-        (None, 130.0, 300.0, "no progress for 2 min 10 s, counts as hung after 5 min 0 s"),
-        (5, 29.0, 300.0, None),
-        (5, 16.0, 25.0, "no progress for 16 s, counts as hung after 25 s"),
-        (None, 16.0, None, None),
-    ],
-)
-def test_an_unusual_time_without_progress_is_among_the_facts(
-    step: int | None, seconds: float | None, timeout: float | None, text: str | None
-) -> None:
-    silent = job(step=None, estimated_step=None, epoch=None, estimated_epoch=None, steps_per_second=None)
-    rank = {"step": step, "without_progress": seconds, "hang_timeout": timeout}
-    labels = dict(facts({**silent, "eta_seconds": None}, NO_TIME, "/home/me/code", [rank, rank]))
-    assert labels.get("progress") == text
-
-
-def test_the_time_breakdown_starts_with_training_and_omits_what_took_none() -> None:
     seconds = {"queued": 3.0, "waiting": 0.2, "starting": 2.0, "training": 125.0, "saving": 0.0, "replayed": 4.4}
     labels = dict(facts(job(), {"goodput": 0.95, "seconds": seconds, "intervals": []}, "/home/me/code"))
     assert labels["goodput"] == "95% of the time trained"
     assert labels["time"] == "training 2 min 5 s, replayed 4 s, starting 2 s, queued 3 s"
 
 
+def test_an_unusual_time_without_progress_is_among_the_facts() -> None:
+    silent = job(step=None, estimated_step=None, epoch=None, estimated_epoch=None, steps_per_second=None)
+    for step, seconds, timeout, text in (
+        (None, None, 300.0, None),
+        (None, 14.0, 300.0, None),
+        (None, 130.0, 300.0, "no progress for 2 min 10 s, counts as hung after 5 min 0 s"),
+        (5, 29.0, 300.0, None),
+        (5, 16.0, 25.0, "no progress for 16 s, counts as hung after 25 s"),
+        (None, 16.0, None, None),
+    ):
+        rank = {"step": step, "without_progress": seconds, "hang_timeout": timeout}
+        labels = dict(facts({**silent, "eta_seconds": None}, NO_TIME, "/home/me/code", [rank, rank]))
+        assert labels.get("progress") == text, rank
+
+
 def test_a_problem_names_field_rule_value_and_hint() -> None:
-    text = format_problem(
-        {
-            "title": "The request is not valid",
-            "status": 422,
-            "detail": "1 field is wrong",
-            "errors": [{"field": "ranks", "rule": "at most 2, the slots", "value": 5, "hint": "REKINDLE_CPU_SLOTS"}],
-        }
-    )
-    assert text.plain == (
+    error = {"field": "ranks", "rule": "at most 2, the slots", "value": 5, "hint": "REKINDLE_CPU_SLOTS"}
+    problem = {"title": "The request is not valid", "status": 422, "detail": "1 field is wrong", "errors": [error]}
+    assert format_problem(problem).plain == (
         "error: request rejected\n  ranks: at most 2, the slots\n    given: 5\n    hint:  REKINDLE_CPU_SLOTS"
     )
 
 
 def test_no_text_of_a_user_reaches_the_terminal_unsanitized() -> None:
     evil = "\x1b]52;c;AAAA\x07\x1b[2J\x9b31m[red]x"
-    bad = job(
-        name=evil,
-        phase=evil,
-        notice=evil,
-        waiting_for=evil,
-        reason=evil,
-        args=[evil],
-        devices=[evil],
-        outcome=outcome(message=evil),
-    )
+    fields = dict.fromkeys(("name", "phase", "notice", "waiting_for", "reason"), evil)
+    bad = job(**fields, args=[evil], devices=[evil], outcome=outcome(message=evil))
     printed = [
         *(formatting.status_line({**bad, "state": state}) for state in ("queued", "recovering", "failed", "running")),
         *(value for _, value in facts(bad, NO_TIME, evil)),
@@ -191,8 +134,7 @@ def test_no_text_of_a_user_reaches_the_terminal_unsanitized() -> None:
         summary(bad),
         format_problem({"detail": evil, "errors": [{"field": evil, "rule": evil, "value": evil, "hint": evil}]}).plain,
     ]
-    for text in printed:
-        assert not CONTROLS.search(text.replace("\n", "")), text
+    assert [text for text in printed if CONTROLS.search(text)] == []
     assert any("[red]x" in text for text in printed)
 
 

@@ -27,7 +27,7 @@ def test_every_rank_has_its_prefix_and_on_a_terminal_its_colour(capsys: pytest.C
     assert lines[2].startswith("\x1b[33m[rank 11]")
 
 
-def test_the_header_of_the_first_attempt_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_header_of_the_first_attempt_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     printer = TextPrinter(raw=False, prefixed=True, coloured=False)
     printer.write(AttemptHeader(1, None))
     printer.write(AttemptHeader(2, 120))

@@ -1,12 +1,9 @@
-"""`rekindle queue` fits 80 columns and says why each job waits; other commands say who a job was stopped for."""
+"""`rekindle queue` fits 80 columns and shows why each job waits; other commands name the job that displaced another."""
 
 from datetime import datetime, timedelta
 from typing import Any
 
-import pytest
-from rich.console import Console
-
-from cli_examples import job
+from cli_examples import job, printed
 from rekindle_service.cli import formatting
 from rekindle_service.cli.commands.job_queue import half_life, owner_table, queue_lines, reason
 
@@ -33,23 +30,18 @@ def owner(name: str, **changes: Any) -> Any:
 
 
 def queue(*jobs: Any, owners: Any = (), **changes: Any) -> Any:
-    return {
-        "items": list(jobs),
-        "next": None,
-        "owners": list(owners),
-        "queued": len(jobs),
-        "half_life_days": 7.0,
-    } | changes
+    fields = {"items": list(jobs), "next": None, "owners": list(owners), "queued": len(jobs), "half_life_days": 7.0}
+    return fields | changes
 
 
 def lines(found: Any) -> list[str]:
     return [line.plain for line in queue_lines(found)]
 
 
-def test_a_job_has_its_place_on_one_line_and_its_reason_below() -> None:
-    head, place, why = lines(queue(waiting()))
+def test_a_job_has_its_position_on_one_line_and_its_reason_below() -> None:
+    head, row, why = lines(queue(waiting()))
     assert head.split() == ["POS", "#", "JOB", "OWNER", "PRIORITY", "SLOTS", "STARTS"]
-    assert place.split() == ["1", "14", "resnet", "ann", "0", "4", "cuda", "-"]
+    assert row.split() == ["1", "14", "resnet", "ann", "0", "4", "cuda", "-"]
     assert why.strip() == "waits for 4 cuda slots, 1 free"
 
 
@@ -60,21 +52,13 @@ def test_no_line_is_wider_than_80_columns_nor_acts_on_the_terminal() -> None:
         assert line.cell_len <= 80
         assert "\x1b" not in line.plain
     assert lines(found)[-1] == "2 of 10000 queued jobs; --limit shows more"
-    console = Console(width=80, color_system=None)
-    with console.capture() as captured:
-        console.print(owner_table(found))
-    assert "\x1b" not in captured.get()
+    assert "\x1b" not in "".join(printed(80, owner_table(found)))
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"intent": "hold"}, "held: `rekindle resume` releases it"),
-        ({"reason": "waits for job abc to succeed", "preemptions": 2}, "waits for job abc to succeed; preempted twice"),
-    ],
-)
-def test_the_reason_is_a_sentence(changes: dict[str, Any], expected: str) -> None:
-    assert reason(waiting(**changes)) == expected
+def test_the_reason_is_a_sentence() -> None:
+    assert reason(waiting(intent="hold")) == "held: `rekindle resume` releases it"
+    preempted = waiting(reason="waits for job abc to succeed", preemptions=2)
+    assert reason(preempted) == "waits for job abc to succeed; preempted twice"
 
 
 def test_slots_of_a_shared_gpu_and_of_slurm() -> None:
@@ -85,10 +69,8 @@ def test_slots_of_a_shared_gpu_and_of_slurm() -> None:
 
 
 def test_owners_are_shown_with_what_they_have_used_and_may_use() -> None:
-    console = Console(width=80, color_system=None)
-    with console.capture() as captured:
-        console.print(owner_table(queue(owners=[owner("ann", max_slots=4, max_queued=100), owner("bob", share=0.25)])))
-    head, ann, bob = captured.get().splitlines()
+    owners = [owner("ann", max_slots=4, max_queued=100), owner("bob", share=0.25)]
+    head, ann, bob = printed(80, owner_table(queue(owners=owners)))
     assert head.split() == ["OWNER", "SHARE", "SLOT-HOURS", "SLOTS", "RUNNING", "QUEUED", "LIMITS"]
     assert ann.split(maxsplit=6) == ["ann", "75%", "1.50", "2", "1", "3", "4 slots, 100 queued"]
     assert bob.split()[-1] == "-"

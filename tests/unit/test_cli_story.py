@@ -1,21 +1,17 @@
 """The overview and the story of a job in a terminal: within its width, and harmless whatever the job has written."""
 
-import re
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console
 
-from cli_examples import attempt, job
+from cli_examples import CONTROLS, NO_TIME, attempt, job, printed
 from rekindle_service.cli.commands.overview import sections
 from rekindle_service.cli.commands.show import job_lines
 from rekindle_service.cli.story import rank_list, story_lines
 
-CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
 EVIL = "\x1b]52;c;AAAA\x07\x1b[2J\x9b31m[red]x\u202e\tab 恶意 " * 5
-NO_TIME: Any = {"goodput": None, "seconds": dict.fromkeys(("queued", "waiting", "starting", "training"), 0.0)}
-NO_TIME["seconds"] |= {"saving": 0.0, "replayed": 0.0}
 
 
 def frame(**changes: Any) -> Any:
@@ -36,17 +32,8 @@ def story(**changes: Any) -> Any:
     return fields | changes
 
 
-def printed(width: int, *parts: RenderableType) -> list[str]:
-    console = Console(width=width, markup=False, highlight=False, color_system=None, soft_wrap=True)
-    with console.capture() as capture:
-        for part in parts:
-            console.print(part)
-    return capture.get().splitlines()
-
-
-def shown(width: int = 80, **changes: Any) -> list[str]:
-    console = Console(width=width)
-    return printed(width, *story_lines(console, story(**changes)))
+def shown(**changes: Any) -> list[str]:
+    return printed(80, *story_lines(Console(width=80), story(**changes)))
 
 
 def test_a_failure_is_shown_with_the_line_of_the_user_and_without_libraries() -> None:
@@ -101,12 +88,13 @@ def item(found: Any = None, **changes: Any) -> Any:
     return {"kind": kind, "reason": "", "at": None, "job": found, "experiment": None, "device": None, **changes}
 
 
-def test_the_overview_has_its_sections_in_the_order_in_which_people_care() -> None:
-    failed = job(number=3, state="failed", progress=0.3)
+def test_the_overview_has_its_sections_in_the_order_of_urgency() -> None:
     experiment = {"id": "expexpexpe", "number": 4, "name": "lr", "jobs": 12, "states": {"succeeded": 11, "failed": 1}}
-    slots = [slot(True), slot(True), slot(False), {**slot(False), "unusable": "in use by pid 9"}]
+    free = {"device": "cuda", "held": False, "free_share": 0.0, "unusable": None}
+    slots: Any = [{**free, "held": True}, {**free, "held": True}, free, {**free, "unusable": "in use by pid 9"}]
+    failed = item(job(number=3, state="failed", progress=0.3), reason="boom (rank 1)")
     overview: Any = {
-        "needs_you": [item(failed, reason="boom (rank 1)"), item(device="cuda:1", reason="in use by pid 9")],
+        "needs_you": [failed, item(device="cuda:1", reason="in use by pid 9")],
         "running": [item(job())],
         "next": [],
         "done": [{**item(), "kind": "experiment", "experiment": experiment}],
@@ -121,7 +109,3 @@ def test_the_overview_has_its_sections_in_the_order_in_which_people_care() -> No
     assert "███░░░░░░░  30%" in text
     assert "E4" in text
     assert "11 succeeded, 1 failed" in text
-
-
-def slot(held: bool) -> Any:
-    return {"device": "cuda", "held": held, "free_share": 0.0, "unusable": None}

@@ -3,10 +3,9 @@
 from typing import Any
 
 import pytest
-from rich.console import Console
 from rich.text import Text
 
-from cli_examples import job
+from cli_examples import job, printed
 from rekindle_service.cli.commands import ps
 from rekindle_service.cli.formatting import job_cells
 from rekindle_service.cli.tables import Table, fit
@@ -16,15 +15,8 @@ LONG = "a name of 60 characters, for which no terminal has the room "
 HOSTILE = "\x1b[2J恶意的名字恶意的名字恶意的名字恶意的名字\r\nnext"
 
 
-def printed(table: Table, width: int) -> list[str]:
-    console = Console(width=width, markup=False, highlight=False, color_system=None, soft_wrap=True)
-    with console.capture() as capture:
-        console.print(table)
-    return capture.get().splitlines()
-
-
-def jobs_table(columns: tuple[str, ...], jobs: list[Any], **options: Any) -> Table:
-    return Table(columns, [[job_cells(each)[column] for column in columns] for each in jobs], **options)
+def jobs_table(columns: tuple[str, ...], **options: Any) -> Table:
+    return Table(columns, [[job_cells(each)[column] for column in columns] for each in JOBS], **options)
 
 
 JOBS = [
@@ -36,7 +28,7 @@ JOBS = [
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_a_list_of_jobs_keeps_id_state_and_step_whole(width: int) -> None:
-    head, *rows = printed(jobs_table(ps._COLUMNS, JOBS, cut=ps._CUT, drop=ps._DROP), width)
+    head, *rows = printed(width, jobs_table(ps._COLUMNS, cut=ps._CUT, drop=ps._DROP))
     assert len(rows) == len(JOBS)
     assert all(Text(row).cell_len <= width for row in rows)
     assert {"#", "ID", "STATE", "STEP"} <= set(head.split())
@@ -49,31 +41,31 @@ def test_a_list_of_jobs_keeps_id_state_and_step_whole(width: int) -> None:
 
 
 def test_a_job_in_top_keeps_its_state_and_step_at_80_columns() -> None:
-    head, *rows = printed(jobs_table(views._JOB_COLUMNS, JOBS, cut=drawing._CUT, drop=drawing._DROP), 80)
+    head, *rows = printed(80, jobs_table(views._JOB_COLUMNS, cut=drawing._CUT, drop=drawing._DROP))
     assert {"STATE", "STEP", "DONE", "STATUS"} <= set(head.split())
     assert "recovering" in rows[1]
 
 
 def test_nothing_is_cut_where_there_is_room() -> None:
-    rows = printed(jobs_table(ps._COLUMNS, JOBS, cut=ps._CUT, drop=ps._DROP), 10_000)
+    rows = printed(10_000, jobs_table(ps._COLUMNS, cut=ps._CUT, drop=ps._DROP))
     assert LONG.strip() in rows[1]
     assert not any("…" in row for row in rows)
 
 
 def test_columns_that_find_no_room_are_named() -> None:
     table = Table(("lr", "accuracy", "loss of all ranks"), [["0.1", "0.97", "1.0"]])
-    assert printed(table, 20) == ["lr   accuracy", "0.1  0.97", "not shown, for lack…"]
-    assert printed(table, 60)[-1] == "0.1  0.97      1.0"
+    assert printed(20, table) == ["lr   accuracy", "0.1  0.97", "not shown, for lack…"]
+    assert printed(60, table)[-1] == "0.1  0.97      1.0"
 
 
 def test_a_reason_continues_on_the_next_line_in_its_column() -> None:
     table = Table(
         ("DEVICE", "REASON"), [["cuda:0", "too many errors of its memory"]], cut={"REASON": 10}, wrap="REASON"
     )
-    assert printed(table, 24) == ["DEVICE  REASON", "cuda:0  too many errors", "        of its memory"]
+    assert printed(24, table) == ["DEVICE  REASON", "cuda:0  too many errors", "        of its memory"]
 
 
-def test_what_is_left_goes_to_the_columns_that_need_it() -> None:
+def test_the_remaining_width_is_given_to_the_columns_that_need_it() -> None:
     natural = {"#": 3, "NAME": 12, "STATUS": 200}
     assert fit(natural, {"NAME": 8, "STATUS": 12}, 80) == {"#": 3, "NAME": 12, "STATUS": 61}
     assert fit(natural, {"NAME": 8, "STATUS": 12}, 10) == {"#": 3, "NAME": 8, "STATUS": 12}

@@ -1,89 +1,99 @@
+"""The copy of a job's code: what is in it, which links it keeps, and what is too much."""
+
 import os
+import shutil
 import socket
+from pathlib import Path
 
 import pytest
 
 from rekindle_service.jobs.packaging import code_copy
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code
+from rekindle_service.jobs.packaging.ignore_rules import CopyOptions
+
+FILES = {"train.py", "data/a.bin", "data/keep.txt", "src/data/b.bin", "src/model.py", "out/last.ckpt", "notes.md"}
 
 
 @pytest.fixture
 def source(tmp_path):
-    folder = tmp_path / "source"
-    (folder / "package").mkdir(parents=True)
-    (folder / "train.py").write_text("print(1)\n")
-    (folder / "package" / "__init__.py").write_text("")
-    return folder
+    directory = tmp_path / "repository" / "project"
+    for name in FILES:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(name)
+    return directory
 
 
 @pytest.fixture
 def copy(source, tmp_path):
-    def run(exclude=None):
-        copy_code(source, tmp_path / "copy", exclude=exclude or tmp_path / "home")
+    def run(home=None, **options):
+        copy_code(source, tmp_path / "copy", exclude=home or tmp_path / "home", options=CopyOptions(**options))
         return tmp_path / "copy"
 
     return run
 
 
-def names(folder):
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+def names(directory):
+    """Relative paths of files and links."""
+    return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_symlink() or not path.is_dir()}
 
 
-def test_a_copy_has_every_file_and_is_not_touched_by_later_edits(source, copy):
+def test_a_copy_has_every_file_with_its_mode_and_is_not_touched_by_later_edits(source, copy):
+    (source / "tool.sh").touch(0o755)
     copied = copy()
     (source / "train.py").write_text("print(2)\n")
-    assert names(copied) == ["package", "package/__init__.py", "train.py"]
-    assert (copied / "train.py").read_text() == "print(1)\n"
+    assert names(copied) == {*FILES, "tool.sh"}
+    assert (copied / "train.py").read_text() == "train.py"
+    assert os.access(copied / "tool.sh", os.X_OK)
 
 
-def test_what_is_no_code_is_left_out(source, copy):
-    for folder in (".git", ".venv", "venv", "package/__pycache__", "node_modules"):
-        (source / folder).mkdir()
-        (source / folder / "file").write_text("x")
+def test_what_is_no_code_is_not_copied_nor_are_virtual_environments_of_any_name(source, copy):
+    for directory in (".git", ".venv", "venv", "src/__pycache__", "node_modules"):
+        (source / directory).mkdir()
+        (source / directory / "file").write_text("x")
+    for sign in ("pyvenv.cfg", "conda-meta"):
+        environment = source / "src" / f"my-env-with-{sign}"
+        (environment / sign).mkdir(parents=True)
+        (environment / "python").symlink_to("/usr/bin/python3")
     (source / "old.pyc").write_bytes(b"x")
     os.mkfifo(source / "fifo")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(source / "socket"))
-    assert names(copy()) == ["package", "package/__init__.py", "train.py"]
+    copied = copy()
+    assert names(copied) == FILES
+    assert {path.name for path in copied.rglob("*") if path.is_dir()} == {"data", "src", "out"}
 
 
-@pytest.mark.parametrize("sign", ["pyvenv.cfg", "conda-meta"])
-def test_a_virtual_environment_of_any_name_is_left_out(source, copy, sign):
-    (source / "package" / "my-env" / "bin").mkdir(parents=True)
-    (source / "package" / "my-env" / sign).mkdir()
-    (source / "package" / "my-env" / "bin" / "python").symlink_to("/usr/bin/python3")
-    assert names(copy()) == ["package", "package/__init__.py", "train.py"]
-
-
-def test_a_home_inside_the_code_folder_is_not_copied_into_itself(source, copy):
+def test_a_home_inside_the_code_directory_is_not_copied_into_itself(source, copy):
     (source / ".rekindle" / "runs").mkdir(parents=True)
     (source / ".rekindle" / "token").write_text("secret")
-    assert ".rekindle" not in names(copy(exclude=source / ".rekindle"))
+    assert not (copy(source / ".rekindle") / ".rekindle").exists()
 
 
-def test_the_mode_of_a_file_is_kept(source, copy):
-    (source / "tool.sh").write_text("#!/bin/sh\n")
-    (source / "tool.sh").chmod(0o755)
-    assert os.access(copy() / "tool.sh", os.X_OK)
+def test_hostile_names_are_copied_as_they_are(source, copy):
+    for name in ("-rf", "a b", "new\nline", "ünïcödé", os.fsdecode(b"\xff\xfe"), "$(reboot)", "'; DROP TABLE job; --"):
+        (source / name).write_text(repr(name))
+    assert names(copy()) == names(source)
+
+
+# --- links
 
 
 def test_links_inside_are_kept_and_lead_into_the_copy(source, copy):
-    (source / "data").mkdir()
     (source / "data" / "relative").symlink_to("../train.py")
-    (source / "data" / "absolute").symlink_to(source / "package")
+    (source / "data" / "absolute").symlink_to(source / "src")
     (source / "data" / "roundabout").symlink_to(f"../../{source.name}/train.py")
     (source / "data" / "dangling").symlink_to("nowhere")
     copied = copy()
     assert (copied / "data" / "relative").resolve() == copied / "train.py"
-    assert (copied / "data" / "absolute").resolve() == copied / "package"
+    assert (copied / "data" / "absolute").resolve() == copied / "src"
     assert (copied / "data" / "roundabout").resolve() == copied / "train.py"
     assert (copied / "data" / "dangling").is_symlink()
 
 
-@pytest.mark.parametrize("goal", ["/etc/passwd", "../../outside", "../package/../../outside"])
-def test_a_link_out_of_the_folder_is_refused_by_name(source, copy, goal):
-    (source / "package" / "leak").symlink_to(goal)
-    with pytest.raises(CodeCopyError, match="package/leak points to"):
+@pytest.mark.parametrize("goal", ["/etc/passwd", "../../outside", "../src/../../outside"])
+def test_a_link_out_of_the_directory_is_refused_by_name(source, copy, goal):
+    (source / "src" / "leak").symlink_to(goal)
+    with pytest.raises(CodeCopyError, match="src/leak points to"):
         copy()
 
 
@@ -96,30 +106,91 @@ def test_a_link_by_way_of_another_link_is_seen_through(source, copy):
 
 def test_a_loop_of_links_does_no_harm(source, copy):
     (source / "self").symlink_to("self")
-    (source / "package" / "up").symlink_to("..")
-    assert "package/up" in names(copy())
+    (source / "src" / "up").symlink_to("..")
+    assert "src/up" in names(copy())
 
 
-def test_a_folder_that_is_too_heavy_is_refused_with_its_heaviest_parts(source, copy, monkeypatch):
-    monkeypatch.setattr(code_copy, "MAX_BYTES", 3_000_000)
-    (source / "weights").mkdir()
-    (source / "weights" / "model.pt").write_bytes(bytes(4_000_000))
-    with pytest.raises(CodeCopyError, match=r"at most 3 MB.*biggest here: weights \(4 MB, 1 files\)"):
+def test_links_that_lead_out_are_kept_on_request(source, copy, tmp_path):
+    (tmp_path / "imagenet").mkdir()
+    (source / "images").symlink_to("../../imagenet")
+    (source / "inner").symlink_to("train.py")
+    with pytest.raises(CodeCopyError, match="keep_links"):
         copy()
+    copied = copy(keep_links=True)
+    assert (copied / "images").readlink() == tmp_path / "imagenet"
+    assert (copied / "inner").readlink() == Path("train.py")
 
 
-def test_a_folder_with_too_many_files_is_refused_with_its_fullest_parts(source, copy, monkeypatch, tmp_path):
-    monkeypatch.setattr(code_copy, "MAX_FILES", 10)
-    (source / "images").mkdir()
+# --- too much
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "message"),
+    [
+        ("MAX_BYTES", 3_000_000, r"at most 3 MB.*biggest here: weights \(4 MB, 1 files\)"),
+        ("MAX_FILES", 10, r"in 10 files.*here: images \(0 MB, 11 files\).*--exclude images.*\.rekindleignore"),
+    ],
+)
+def test_too_much_code_is_refused_with_its_biggest_parts_and_the_option_that_helps(
+    source, copy, monkeypatch, tmp_path, limit, value, message
+):
+    monkeypatch.setattr(code_copy, limit, value)
+    for directory in ("weights", "images"):
+        (source / directory).mkdir()
+    (source / "weights" / "model.pt").write_bytes(bytes(4_000_000))
     for number in range(11):
-        (source / "images" / f"{number}.png").write_bytes(b"")
-    with pytest.raises(CodeCopyError, match=r"in 10 files.*images \(0 MB, 11 files\)"):
+        (source / "images" / f"{number}.png").touch()
+    with pytest.raises(CodeCopyError, match=message):
         copy()
     assert not (tmp_path / "copy").exists()
 
 
-def test_hostile_names_are_copied_as_they_are(source, copy):
-    for name in ("-rf", "a b", "new\nline", "ünïcödé", os.fsdecode(b"\xff\xfe"), "$(reboot)", "'; DROP TABLE job; --"):
-        (source / name).write_text(repr(name))
+# --- patterns
+
+
+@pytest.mark.parametrize(
+    ("patterns", "left_out"),
+    [
+        ([], set()),
+        (["data"], {"data/a.bin", "data/keep.txt", "src/data/b.bin"}),
+        (["/data/"], {"data/a.bin", "data/keep.txt"}),
+        (["*.bin", "!src/data/b.bin"], {"data/a.bin"}),
+        (["# a comment", "", "out/*.ckpt", "**/*.md"], {"out/last.ckpt", "notes.md"}),
+    ],
+)
+def test_patterns_are_those_of_a_gitignore(copy, patterns, left_out):
+    assert names(copy(exclude=patterns)) == FILES - left_out
+
+
+def test_the_ignore_file_counts_always_and_gitignore_on_request(source, copy):
+    (source.parent / ".git").mkdir()
+    (source.parent / ".gitignore").write_text("*.md\nproject/out/\n")
+    (source / ".gitignore").write_text("data/\n")
+    (source / "src" / ".gitignore").write_text("!data/\n*.py\n")
+    (source / ".rekindleignore").write_text("!notes.md\n*.ckpt\n")
+    files = {*FILES, ".gitignore", "src/.gitignore", ".rekindleignore"}
     copied = copy()
-    assert names(copied) == names(source)
+    assert names(copied) == files - {"out/last.ckpt"}
+    shutil.rmtree(copied)
+    rest = {"train.py", "notes.md", "src/data/b.bin", ".gitignore", "src/.gitignore", ".rekindleignore"}
+    assert names(copy(gitignore=True)) == rest, "deeper files decide before their parents, .rekindleignore before git's"
+
+
+def test_the_request_decides_before_the_files(source, copy):
+    (source / ".rekindleignore").write_text("data/\nout/\n")
+    assert {"data/a.bin", "data/keep.txt"} <= names(copy(exclude=["!/data/", "*.py"]))
+
+
+def test_what_is_excluded_neither_counts_nor_is_read(source, copy, monkeypatch):
+    monkeypatch.setattr(code_copy, "MAX_FILES", len(FILES))
+    (source / "data" / "leak").symlink_to("/etc")
+    (source / "data" / "more").write_text("")
+    with pytest.raises(CodeCopyError):
+        copy()
+    assert "train.py" in names(copy(exclude=["/data"]))
+
+
+def test_a_wrong_pattern_is_refused_with_its_position(source, copy):
+    (source / ".rekindleignore").write_text("ok\n!\n")
+    with pytest.raises(CodeCopyError, match=r"\.rekindleignore.*'!'"):
+        copy()

@@ -55,11 +55,33 @@ def test_messages_are_read_in_order_and_once(run_dir: RunDir, fifo: ControlFifo)
     assert fifo.messages() == []
 
 
+def test_a_message_in_two_chunks_is_one_and_a_line_without_end_is_not_kept(run_dir: RunDir, fifo: ControlFifo) -> None:
+    line = b'{"type": "intent"}\n'
+    write(run_dir.control, line[:4])
+    assert fifo.messages() == []
+    write(run_dir.control, line[4:])
+    assert fifo.messages() == [INTENT]
+    write(run_dir.control, b"x" * 60_000)
+    assert fifo.messages() == []
+    write(run_dir.control, b"\n")
+    notify(run_dir, INTENT)
+    assert fifo.messages() == [INTENT]
+
+
 def test_a_message_that_nobody_reads_does_nothing(run_dir: RunDir) -> None:
     notify(run_dir, INTENT)
     assert not run_dir.control.exists()
     ControlFifo(run_dir.control).close()
     notify(run_dir, INTENT)
+
+
+@pytest.mark.parametrize("make", [lambda path: path.write_text("x"), lambda path: path.symlink_to("nowhere")])
+def test_what_is_in_the_fifos_position_is_replaced(run_dir: RunDir, make: Callable[[Path], object]) -> None:
+    make(run_dir.control)
+    fifo = ControlFifo(run_dir.control)
+    notify(run_dir, INTENT)
+    assert fifo.messages() == [INTENT]
+    fifo.close()
 
 
 def test_messages_for_an_earlier_keeper_are_not_read(run_dir: RunDir, fifo: ControlFifo) -> None:
@@ -70,24 +92,15 @@ def test_messages_for_an_earlier_keeper_are_not_read(run_dir: RunDir, fifo: Cont
     later.close()
 
 
-def test_a_message_in_two_chunks_is_one_message(run_dir: RunDir, fifo: ControlFifo) -> None:
-    line = b'{"type": "intent"}\n'
-    write(run_dir.control, line[:4])
-    assert fifo.messages() == []
-    write(run_dir.control, line[4:])
-    assert fifo.messages() == [INTENT]
+def test_an_invalid_line_is_ignored_and_hides_nothing_after_it(run_dir: RunDir, fifo: ControlFifo) -> None:
+    for line in (b"", b"{", b"\x00\xff", b"[]", b"7", b"[" * 4000, b"x" * 10_000):
+        write(run_dir.control, line + b"\n")
+        notify(run_dir, INTENT)
+        assert fifo.messages() == [INTENT]
 
 
-@pytest.mark.parametrize("line", [b"", b"{", b"\x00\xff", b"[]", b"7", b"[" * 4000, b"x" * 10_000])
-def test_an_invalid_line_is_ignored_and_hides_nothing_after_it(run_dir: RunDir, fifo: ControlFifo, line: bytes) -> None:
-    write(run_dir.control, line + b"\n")
-    notify(run_dir, INTENT)
-    assert fifo.messages() == [INTENT]
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
+def test_a_message_with_a_field_that_makes_no_sense_is_invalid() -> None:
+    for value in (
         {"type": "no such"},
         {"attempt": 1},
         {"type": "stack", "attempt": 1, "rank": "0"},
@@ -100,18 +113,8 @@ def test_an_invalid_line_is_ignored_and_hides_nothing_after_it(run_dir: RunDir, 
         {"type": "chaos", "attempt": 1, "fault": "no such"},
         {"type": "chaos", "attempt": 1, "fault": "kill", "rank": float("inf")},
         {"type": "chaos", "attempt": 1, "fault": "kill", "rank": {"a": []}},
-    ],
-)
-def test_a_message_with_a_field_that_makes_no_sense_is_invalid(value: dict[str, object]) -> None:
-    assert parse_message(json.dumps(value).encode()) is None
-
-
-def test_a_line_without_end_is_not_kept(run_dir: RunDir, fifo: ControlFifo) -> None:
-    write(run_dir.control, b"x" * 60_000)
-    assert fifo.messages() == []
-    write(run_dir.control, b"\n")
-    notify(run_dir, INTENT)
-    assert fifo.messages() == [INTENT]
+    ):
+        assert parse_message(json.dumps(value).encode()) is None, value
 
 
 def test_a_full_fifo_makes_no_sender_wait(run_dir: RunDir, fifo: ControlFifo) -> None:
@@ -127,39 +130,6 @@ def test_a_message_longer_than_the_kernel_keeps_whole_is_rejected(run_dir: RunDi
     with pytest.raises(ValueError, match=f"at most {MAX_MESSAGE_BYTES} bytes"):
         notify(run_dir, ControlMessage(MessageType.SNAPSHOT_SKIPPED, 1, step=1, reason="x" * MAX_MESSAGE_BYTES))
     assert fifo.messages() == []
-
-
-@pytest.mark.parametrize("make", [lambda path: path.write_text("x"), lambda path: path.symlink_to("nowhere")])
-def test_what_is_in_the_fifos_position_is_replaced(run_dir: RunDir, make: Callable[[Path], object]) -> None:
-    make(run_dir.control)
-    fifo = ControlFifo(run_dir.control)
-    notify(run_dir, INTENT)
-    assert fifo.messages() == [INTENT]
-    fifo.close()
-
-
-@pytest.mark.parametrize("stale", [False, True])
-def test_a_keeper_of_version_0_1_gets_the_message_in_its_own_form(run_dir: RunDir, stale: bool) -> None:
-    if stale:  # of a keeper that has ended: nobody reads it
-        ControlFifo(run_dir.control).close()
-    os.mkfifo(run_dir.root / "bell")
-    old = os.open(run_dir.root / "bell", os.O_RDWR | os.O_NONBLOCK)
-    notify(run_dir, ControlMessage(MessageType.RANK_EXITED, 1, pid=7, exit_code=3))
-    message = json.loads(os.read(old, MAX_MESSAGE_BYTES))
-    os.close(old)
-    expected = {"bell": "rank_exited", "attempt": 1, "pid": 7, "exit_code": 3, "signal": None}
-    assert {name: message[name] for name in expected} == expected
-    assert "type" not in message
-
-
-def test_a_keeper_that_reads_the_control_fifo_gets_the_message_only_there(run_dir: RunDir, fifo: ControlFifo) -> None:
-    os.mkfifo(run_dir.root / "bell")
-    old = os.open(run_dir.root / "bell", os.O_RDWR | os.O_NONBLOCK)
-    notify(run_dir, INTENT)
-    assert fifo.messages() == [INTENT]
-    with pytest.raises(BlockingIOError):
-        os.read(old, 1)
-    os.close(old)
 
 
 def test_each_node_of_a_cluster_has_a_fifo_of_its_own(run_dir: RunDir, fifo: ControlFifo) -> None:

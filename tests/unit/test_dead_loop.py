@@ -1,7 +1,9 @@
-"""An endless loop is told from an evaluation, which computes as well."""
+"""An endless loop is distinguished from an evaluation, which computes as well."""
 
 import os
 from pathlib import Path
+
+import pytest
 
 from rekindle.contract.python_stacks import Frame
 from rekindle.keeper.hangs.dead_loop import SAMPLES, BusySample, DeadLoopDetector
@@ -15,7 +17,7 @@ def busy(frames, events=(100, 5, 5, 5), step=16):
     return BusySample(step, frames, events, events)
 
 
-def loop(second, line=7):
+def loop(line=7):
     return busy([Frame("/code/train.py", line, "spin"), MAIN])
 
 
@@ -25,40 +27,36 @@ def found(samples):
 
 
 def test_a_loop_that_does_nothing_is_found_though_its_line_changes():
-    assert found([loop(second, line=7 + second % 2) for second in range(SAMPLES + 1)])
-    assert not found([loop(second) for second in range(SAMPLES)])
+    assert found([loop(line=7 + second % 2) for second in range(SAMPLES + 1)])
+    assert not found([loop()] * SAMPLES)
 
 
-def test_one_that_allocates_reads_or_waits_is_none():
-    assert not found([busy(loop(0).frames, (100 * second, 5, 5, 5)) for second in range(30)])
+@pytest.mark.parametrize(
+    "sample",
+    [
+        lambda second: BusySample(16, loop().frames, (100, 5, 5, 9 * second), (100, 5, 5, 9 * (second + 1))),
+        lambda second: loop() if second % 2 else busy([]),
+    ],
+    ids=["the request for the frames costs events", "the rank does not answer in time"],
+)
+def test_samples_are_compared_and_repeated_even_where(sample):
+    assert found([sample(second) for second in range(2 * SAMPLES + 2)])
 
 
-def test_what_the_request_for_the_frames_costs_is_no_work_of_the_loop():
-    samples = [
-        BusySample(16, loop(0).frames, (100, 5, 5, 9 * second), (100, 5, 5, 9 * (second + 1))) for second in range(30)
-    ]
-    assert found(samples)
-
-
-def test_a_rank_that_does_not_answer_in_time_is_sampled_again():
-    samples = [loop(second) if second % 2 else busy([]) for second in range(2 * SAMPLES + 2)]
-    assert found(samples)
-
-
-def test_one_that_is_in_a_library_is_none():
-    inside = [Frame("/lib/torch/nn/functional.py", 9, "linear"), *loop(0).frames]
-    assert not found([busy(inside) for _ in range(30)])
-
-
-def test_one_that_calls_from_another_line_is_none():
-    def frames(second):
-        return [Frame("/code/train.py", 7, "count"), Frame("/code/train.py", 20 + second % 2, "<module>")]
-
-    assert not found([busy(frames(second)) for second in range(30)])
-
-
-def test_one_that_finishes_steps_is_none():
-    assert not found([busy(loop(0).frames, step=second) for second in range(30)])
+@pytest.mark.parametrize(
+    "sample",
+    [
+        lambda second: busy(loop().frames, (100 * second, 5, 5, 5)),
+        lambda _: busy([Frame("/lib/torch/nn/functional.py", 9, "linear"), *loop().frames]),
+        lambda second: busy(
+            [Frame("/code/train.py", 7, "count"), Frame("/code/train.py", 20 + second % 2, "<module>")]
+        ),
+        lambda second: busy(loop().frames, step=second),
+    ],
+    ids=["allocates, reads or waits", "is in a library", "is called from another line", "finishes steps"],
+)
+def test_a_rank_is_in_no_dead_loop_that(sample):
+    assert not found([sample(second) for second in range(30)])
 
 
 def test_the_events_of_a_thread_grow_when_it_reads_and_are_unknown_without_it():
@@ -66,7 +64,5 @@ def test_the_events_of_a_thread_grow_when_it_reads_and_are_unknown_without_it():
     for _ in range(50):
         Path("/proc/self/stat").read_bytes()
     after = main_thread_events(os.getpid())
-    assert before is not None
-    assert after is not None
     assert sum(after) >= sum(before) + 50
     assert main_thread_events(1 << 22) is None

@@ -1,4 +1,4 @@
-"""What a rank's debug server may answer, and what a script may have put in its place."""
+"""Answers of a rank's debug server, and nonsense of a script that replaced it."""
 
 import http.server
 import json
@@ -11,8 +11,6 @@ import pytest
 
 from rekindle.contract.debug_socket import Collectives, collectives
 from rekindle.contract.run_dir.paths import RankDir
-
-_GROUPS = {"0": {"last_enqueued_collective": 7}, "1": {"last_enqueued_collective": -1}}
 
 
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -31,34 +29,33 @@ class Answer(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[RankDir]:
-    folder = RankDir(tmp_path)
-    with socketserver.UnixStreamServer(str(folder.debug_socket), Answer) as server:
+def directory(tmp_path: Path) -> Iterator[RankDir]:
+    directory = RankDir(tmp_path)
+    with socketserver.UnixStreamServer(str(directory.debug_socket), Answer) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield folder
+        yield directory
         server.shutdown()
         thread.join()
 
 
-@pytest.mark.parametrize(
-    ("entries", "in_flight"),
-    [
-        ({}, False),
-        ({"entries": [{"retired": True}, {"retired": True}]}, False),
-        ({"entries": [{"retired": True}, {"retired": False}]}, True),
-    ],
-)
-def test_a_rank_that_stands_in_a_collective_is_distinguished_from_one_that_does_not(
-    folder: RankDir, monkeypatch: pytest.MonkeyPatch, entries: dict[str, object], in_flight: bool
+def test_the_collectives_of_all_groups_count_and_it_is_known_whether_one_is_in_flight(
+    directory: RankDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Answer, "body", json.dumps({"pg_status": _GROUPS, **entries}).encode())
-    assert collectives(folder) == Collectives(7, 7, in_flight)
+    retired, running = {"retired": True}, {"retired": False}
+    for enqueued, recorder, expected in (
+        ((7, -1), {}, Collectives(7, 7, in_flight=False)),
+        ((7, -1), {"entries": [retired, retired]}, Collectives(7, 7, in_flight=False)),
+        ((7, -1), {"entries": [retired, running]}, Collectives(7, 7, in_flight=True)),
+        ((500, 3), {}, Collectives(last_enqueued=500, total_enqueued=503, in_flight=False)),
+    ):
+        groups = {str(group): {"last_enqueued_collective": last} for group, last in enumerate(enqueued)}
+        monkeypatch.setattr(Answer, "body", json.dumps({"pg_status": groups, **recorder}).encode())
+        assert collectives(directory) == expected
 
 
-@pytest.mark.parametrize(
-    "nonsense",
-    [
+def test_nonsense_is_no_answer(directory: RankDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    for nonsense in (
         b"",
         b"[" * 100_000,
         b"[]",
@@ -68,18 +65,10 @@ def test_a_rank_that_stands_in_a_collective_is_distinguished_from_one_that_does_
         b'{"pg_status": {"0": {"last_enqueued_collective": 1e999}}}',
         b'{"pg_status": {"0": {"last_enqueued_collective": 1}}, "entries": 3}',
         b'{"pg_status": {"0": {"last_enqueued_collective": 1}}, "entries": [3]}',
-    ],
-)
-def test_nonsense_is_no_answer(folder: RankDir, monkeypatch: pytest.MonkeyPatch, nonsense: bytes) -> None:
-    monkeypatch.setattr(Answer, "body", nonsense)
-    assert collectives(folder) is None
+    ):
+        monkeypatch.setattr(Answer, "body", nonsense)
+        assert collectives(directory) is None, nonsense[:80]
 
 
-def test_the_collectives_of_all_groups_count(folder: RankDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = {str(number): {"last_enqueued_collective": begun} for number, begun in enumerate((500, 3))}
-    monkeypatch.setattr(Answer, "body", json.dumps({"pg_status": counts}).encode())
-    assert collectives(folder) == Collectives(last_enqueued=500, total_enqueued=503, in_flight=False)
-
-
-def test_where_nobody_listens_nothing_is_known(tmp_path: Path) -> None:
+def test_without_a_listener_nothing_is_known(tmp_path: Path) -> None:
     assert collectives(RankDir(tmp_path)) is None

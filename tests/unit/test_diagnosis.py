@@ -1,4 +1,4 @@
-"""Planted failures and their diagnosis. A rank that only followed another is never blamed."""
+"""Planted failures and their diagnosis. No failure is attributed to a rank that only followed another."""
 
 import signal
 
@@ -17,27 +17,15 @@ REFUSED = ("ConnectionError", "HTTPConnectionPool(host='data', port=80): [Errno 
 NCCL = ("DistBackendError", "NCCL error in: ProcessGroupNCCL.cpp: remote process exited or there was a network error")
 
 
-def rank(
-    number,
-    *,
-    ended_at=None,
-    code=None,
-    by=None,
-    stopped=False,
-    raised=None,
-    at=None,
-    killed=False,
-    done=False,
-    oom=None,
-):
+def rank(number, *, code=None, by=None, stopped=False, raised=None, at=1.0, **fields):
     error = None
     if raised is not None:
         kind, message = raised
         place = ("train.py", 7) if kind != "SystemExit" else ("train.py", 9)
         status = 3 if kind == "SystemExit" else None
-        error = RankError(number, kind, message, *place, "Traceback …", status, 0.0, at if at is not None else 1.0)
-    return RankResult(number, number, 100 + number, 1, ended_at=ended_at, exit_code=code, signal=by, killed=killed,
-                     done=done, error=error, oom=oom, stopped_by_torchrun=stopped)  # fmt: skip
+        error = RankError(number, kind, message, *place, "Traceback …", status, 0.0, at)
+    ended = {"exit_code": code, "signal": by, "stopped_by_torchrun": stopped, **fields}
+    return RankResult(number, number, 100 + number, 1, error=error, **ended)
 
 
 def result(*ranks, ending=Ending.RANK_FAILED, world=2, **more):
@@ -45,13 +33,14 @@ def result(*ranks, ending=Ending.RANK_FAILED, world=2, **more):
 
 
 ECC = ("AcceleratorError", "CUDA error: uncorrectable ECC error encountered\nmore")
+UNSTORED = ("ResultNotStoredError", "the result is not stored: x")
 LEFT = Culprit(1, "rank 1 had finished", "train.py", 5)
 STOPPED = rank(0, ended_at=1.0, by=15, stopped=True)
 KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
 
 
 @pytest.mark.parametrize(
-    ("facts", "klass", "blamed", "message"),
+    ("facts", "klass", "cause", "message"),
     [
         (result(rank(0, ended_at=1.0, by=9), KILLED_BY_US), "signal", 0, "Rank 0 was killed by SIGKILL."),
         (result(rank(0, ended_at=1.0, by=11), KILLED_BY_US), "signal", 0, "Rank 0 was killed by SIGSEGV."),
@@ -73,6 +62,7 @@ KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
         (result(rank(0, raised=("MemoryError", "")), KILLED_BY_US), "oom", 0, "MemoryError"),
         (result(rank(0, raised=("RuntimeError", "CUDA error: out of memory")), KILLED_BY_US), "oom", 0, "CUDA error"),
         (result(rank(0, raised=FULL), KILLED_BY_US), "disk_full", 0, "[Errno 28]"),
+        (result(rank(0, raised=UNSTORED), KILLED_BY_US), "disk_full", 0, "the result is not stored"),
         # the first failure by time is the cause, whichever was noticed first
         (result(rank(0, raised=("KeyError", "late"), at=4.0), rank(1, raised=BUG, at=3.9)), "user_error", 1, "boom"),
         (result(rank(0, ended_at=3.0, by=9), rank(1, raised=("ValueError", "x"), at=3.1)), "signal", 0, "SIGKILL"),
@@ -82,10 +72,10 @@ KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
         (result(rank(0, raised=NCCL, at=1.0), rank(1, raised=BUG, at=2.0)), "user_error", 1, "ValueError"),
         (result(STOPPED, rank(1, ended_at=2.0, code=1)), "user_error", 1, "exit code 1"),
         (result(rank(0, raised=RESET, at=1.0), rank(1, raised=REFUSED, at=2.0)), "user_error", 1, "Connection refused"),
-        # nobody but cascades: the first of them stands for what nobody saw
+        # nothing but cascades: the first of them stands for the unknown cause
         (result(rank(0, raised=RESET, at=2.0), rank(1, raised=RESET, at=1.0)), "comm", 1, "rank 1 was the first"),
         (result(rank(0, raised=NCCL), KILLED_BY_US), "comm", 0, "lost their connection to each other"),
-        # whoever has left is to blame for it
+        # the rank that left is the cause
         (result(rank(0, raised=RESET), rank(1, done=True), deserter=LEFT), "user_error", 1, "rank 1 had finished"),
         (result(rank(0, ended_at=1.0, by=6), KILLED_BY_US, deserter=LEFT), "user_error", 1, "do not match"),
         # GPUs and NCCL
@@ -104,15 +94,19 @@ KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
          "torchrun stopped its ranks by SIGTERM though none had failed"),
         (result(rank(0, ended_at=1.0, by=6, done=True), rank(1, ended_at=2.0, by=15, stopped=True)), "signal", None,
          "a rank crashed after it was done"),
-        # a rank that is done is not to blame for what comes after
+        # a rank that is done is not the cause of what comes after
         (result(rank(0, ended_at=1.0, by=6, done=True), rank(1, ended_at=2.0, code=1)), "user_error", 1, "exit code 1"),
-        # somebody else killed torchrun: its ranks die with it and none is to blame
+        # somebody else killed torchrun: its ranks die with it and none is the cause
         (result(rank(0, ended_at=1.0, by=9), rank(1, ended_at=1.0, by=9), agent_signal=9), "signal", None,
          "The torchrun agent was killed by SIGKILL"),
-        # torchrun did not get as far as the script
+        # torchrun did not reach the script
         (result(ending=Ending.AGENT_ENDED, agent_exit_code=1), "launch_error", None, "after 0 of 2 ranks"),
         (result(STOPPED, ending=Ending.AGENT_ENDED, agent_exit_code=1), "launch_error", None, "after 1 of 2 ranks"),
         (result(rank(0, raised=("ValueError", "x")), ending=Ending.AGENT_ENDED), "user_error", 0, "ValueError"),
+        (result(ending=Ending.AGENT_ENDED, agent_exit_code=1, launch=LaunchMode.PROCESS), "launch_error", None,
+         "the process's agent ended with exit code 1 after 0 of 2 ranks"),
+        (result(ending=Ending.AGENT_ENDED, agent_signal=9, launch=LaunchMode.PROCESS), "signal", None,
+         "The agent was killed by SIGKILL, and its ranks with it."),
         # endings on request
         (result(rank(0, done=True), rank(1, done=True), ending=Ending.DONE), "success", None, "Every rank finished."),
         (result(rank(0), rank(1), ending=Ending.CANCEL), "cancelled", None, "Stopped on request."),
@@ -120,11 +114,11 @@ KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
         (result(rank(0), rank(1), ending=Ending.DRAIN), "preempted", None, "did not report that it saved"),
     ],
 )  # fmt: skip
-def test_a_failure_is_attributed_to(facts, klass, blamed, message):
+def test_a_failure_is_attributed_to(facts, klass, cause, message):
     outcome = diagnose(facts)
-    assert (outcome.klass, outcome.rank) == (klass, blamed)
+    assert (outcome.klass, outcome.rank) == (klass, cause)
     assert message in outcome.message
-    assert blamed not in outcome.evidence.get("cascades", []) or klass in ("comm", "signal")
+    assert cause not in outcome.evidence.get("cascades", []) or klass in ("comm", "signal")
 
 
 @pytest.mark.parametrize("ending", [Ending.DRAIN, Ending.DONE])
@@ -135,7 +129,7 @@ def test_ranks_that_saved_and_stopped_are_preempted_not_finished(ending):
     assert (outcome.klass, outcome.message) == (OutcomeClass.PREEMPTED, "Saved and stopped on request.")
 
 
-def test_a_stop_whose_last_snapshot_could_not_be_written_is_not_said_to_be_saved():
+def test_a_stop_whose_last_snapshot_could_not_be_written_is_not_reported_as_saved():
     saved = rank(0, done=True)
     saved.drained = True
     facts = result(saved, ending=Ending.DRAIN, world=1, last_step=40, snapshot_step=30, commits_snapshots=True)
@@ -145,13 +139,6 @@ def test_a_stop_whose_last_snapshot_could_not_be_written_is_not_said_to_be_saved
     assert diagnose(facts).message.endswith("could not be written: there is none.")
     facts.snapshot_step = 40
     assert diagnose(facts).message == "Saved and stopped on request."
-
-
-def test_the_agent_of_one_process_is_not_called_torchrun():
-    killed = result(ending=Ending.AGENT_ENDED, agent_signal=9, launch=LaunchMode.PROCESS)
-    assert diagnose(killed).message == "The agent was killed by SIGKILL, and its ranks with it."
-    ended = result(ending=Ending.AGENT_ENDED, agent_exit_code=1, launch=LaunchMode.PROCESS)
-    assert diagnose(ended).message.startswith("the process's agent ended with exit code 1 after 0 of 2 ranks")
 
 
 @pytest.mark.parametrize(
@@ -170,13 +157,11 @@ def test_exit_code_0_after_a_stop_is_no_success(ending, klass, why):
     assert "exited with code 0" not in diagnose(result(rank(0, done=True), rank(1, by=9), ending=ending)).message
 
 
-CERTAIN = ("SyntaxError", "IndentationError", "ImportError", "ModuleNotFoundError", "ScriptMissingError")
-
-
-@pytest.mark.parametrize("name", CERTAIN)
-def test_what_no_retry_can_cure_is_not_retryable(name):
-    assert not diagnose(result(rank(0, raised=(name, "x")))).retryable
+def test_what_no_retry_can_cure_is_not_retryable():
+    certain = ("SyntaxError", "IndentationError", "ImportError", "ModuleNotFoundError", "ScriptMissingError")
+    assert [name for name in certain if diagnose(result(rank(0, raised=(name, "x")))).retryable] == []
     assert diagnose(result(rank(0, raised=("ValueError", "x")))).retryable
+    assert diagnose(result(rank(0, raised=UNSTORED))).retryable
 
 
 @pytest.mark.parametrize(
@@ -193,12 +178,6 @@ def test_arguments_that_argparse_rejects_are_rejected_every_time(code, traceback
     assert diagnose(result(rejected)).retryable is retryable
 
 
-def test_a_result_that_could_not_be_stored_is_a_full_disk():
-    outcome = diagnose(result(rank(0, raised=("ResultNotStoredError", "the result is not stored: x"))))
-    assert (outcome.klass, outcome.retryable) == (OutcomeClass.DISK_FULL, True)
-    assert "the result is not stored" in outcome.message
-
-
 def test_a_hang_names_who_and_where():
     hang = Hang(41.7, Culprit(1, "rank 1 is stopped", "train.py", 5), {"stacks": {}})
     outcome = diagnose(result(rank(0), rank(1), ending=Ending.HANG, hang=hang))
@@ -206,32 +185,26 @@ def test_a_hang_names_who_and_where():
     assert outcome.message == "No progress for 42 s: rank 1 is stopped."
 
 
-def test_the_evidence_names_the_cascades():
+def test_the_evidence_names_the_cascades_the_log_of_torchrun_and_the_gpu_of_a_hardware_error():
     outcome = diagnose(result(rank(0, raised=RESET), rank(1, ended_at=0.5, by=9), rank(2, raised=NCCL), world=3))
     assert outcome.evidence["cascades"] == [0, 2]
-
-
-def test_the_tail_of_torchruns_log_is_evidence_of_a_launch_that_failed():
     outcome = diagnose(result(ending=Ending.AGENT_ENDED, agent_log_tail="no such option"))
     assert outcome.evidence["agent_log"] == "no such option"
-
-
-def test_ranks_that_still_run_or_were_killed_by_us_have_no_blame():
-    assert root_cause([rank(0), KILLED_BY_US]) is None
-
-
-def test_signals_have_the_names_that_people_know():
-    assert [signal_name(number) for number in (signal.SIGKILL, 9999, 0, None)] == [
-        "SIGKILL", "signal 9999", "signal 0", "signal None",
-    ]  # fmt: skip
-
-
-def test_a_hardware_error_names_the_gpu_in_its_evidence_and_an_assert_of_the_script_is_none():
     gpus = ["GPU-a", "GPU-b"]
     outcome = diagnose(result(rank(0), rank(1, raised=ECC), gpus=gpus))
     assert outcome.evidence["hardware"] == "GPU GPU-b: CUDA error: uncorrectable ECC error encountered"
     asserted = ("AcceleratorError", "CUDA error: device-side assert triggered")
     assert "hardware" not in diagnose(result(rank(1, raised=asserted), gpus=gpus)).evidence
+
+
+def test_ranks_that_still_run_or_were_killed_by_us_are_no_root_cause():
+    assert root_cause([rank(0), KILLED_BY_US]) is None
+
+
+def test_signals_have_their_usual_names():
+    assert [signal_name(number) for number in (signal.SIGKILL, 9999, 0, None)] == [
+        "SIGKILL", "signal 9999", "signal 0", "signal None",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -247,3 +220,10 @@ def test_the_drivers_message_about_failed_hardware_explains_lost_connections(lin
     outcome = diagnose(result(rank(0, raised=NCCL), KILLED_BY_US, kernel_log=[line]))
     assert outcome.klass == "comm"
     assert outcome.evidence.get("hardware") == (line if is_hardware else None)
+
+
+def test_a_hardware_error_on_a_second_node_names_the_gpu_of_the_local_rank():
+    error = RankError(2, *ECC, "train.py", 7, "Traceback …", None, 0.0, 1.0)
+    on_second_node = RankResult(2, 0, 102, 1, error=error)
+    outcome = diagnose(result(on_second_node, world=4, gpus=["GPU-a", "GPU-b", "GPU-c", "GPU-d"]))
+    assert outcome.evidence["hardware"].startswith("GPU GPU-a: ")

@@ -1,4 +1,4 @@
-"""Who is stopped for whom, who shrinks and who grows: no slot is taken in vain, and none is promised twice."""
+"""Jobs that are stopped for others, that shrink or grow: no slot is taken in vain, and none is promised twice."""
 
 import pytest
 from hypothesis import given
@@ -16,19 +16,13 @@ NOW, LONG_AGO = 10_000.0, 1_000.0
 RULES = DisplacementRules(min_run=60.0)
 
 
-def runs(*slots, priority=0, least=None, most=None, since=LONG_AGO, device="cpu", saved=NOW - 1, **columns):
+def runs(*slots, least=None, most=None, since=LONG_AGO, device="cpu", saved=NOW - 1, **columns):
     """A running job on these slots of its kind, elastic where ``most`` is given."""
-    ranks = len(slots)
-    defaults = {
-        "state": JobState.RUNNING,
-        "can_resize": True,
-        "snapshot_at": saved,
-        "snapshot_step": None if saved is None else 1,
-    }
-    return a_job(
-        min_ranks=least or ranks, max_ranks=most or ranks, devices=[f"{device}:{slot}" for slot in slots],
-        priority=priority, devices_since=since, device=device, **{**defaults, **columns},
-    )  # fmt: skip
+    step = None if saved is None else 1
+    defaults = {"state": JobState.RUNNING, "can_resize": True, "snapshot_at": saved, "snapshot_step": step}
+    ranks = {"min_ranks": least or len(slots), "max_ranks": most or len(slots)}
+    devices = [f"{device}:{slot}" for slot in slots]
+    return a_job(devices=devices, devices_since=since, device=device, **ranks, **{**defaults, **columns})
 
 
 def waits(ranks, priority=0, **columns):
@@ -36,7 +30,7 @@ def waits(ranks, priority=0, **columns):
 
 
 def plan(holding, waiting, slots=4, rules=RULES, **more):
-    """By job id: None for one that goes back to the queue, else its next slots."""
+    """Next slots by job id; None for a job that returns to the queue."""
     machine = slots if isinstance(slots, Machine) else cpu_machine(slots)
     made = displacements(holding, waiting, machine, NOW, rules, **more)
     assert len({each.job.id for each in made}) == len(made)
@@ -73,12 +67,9 @@ def test_without_preemption_no_job_is_stopped_and_elastic_ones_still_give_up_ran
     assert plan([low, elastic], [waits(1, 5)], rules=off) == {elastic.id: ["cpu:2"]}
 
 
-def test_the_fewest_jobs_are_stopped():
+def test_as_few_jobs_as_possible_are_stopped_first_what_loses_least_then_the_lowest_then_the_youngest():
     small, big = [runs(0), runs(1)], runs(2, 3, saved=NOW - 3000)
     assert plan([*small, big], [waits(2, 5)]) == {big.id: None}
-
-
-def test_among_as_few_the_one_that_loses_least_then_the_lowest_then_the_youngest():
     saved, unsaved, never = runs(0, priority=3), runs(1, saved=NOW - 600), runs(2, saved=None)
     assert plan([saved, unsaved, never], [waits(1, 5)], slots=3) == {saved.id: None}
     assert plan([unsaved, never], [waits(1, 5)], slots=Machine(cpu_machine(3).slots[1:])) == {unsaved.id: None}
@@ -141,7 +132,7 @@ def test_gpus_are_freed_only_where_their_links_are_what_the_job_requires():
     assert plan([first, third, second, fourth], [head], slots=machine) == {second.id: None, fourth.id: None}
 
 
-def test_a_free_slot_goes_to_the_running_job_with_the_fewest_ranks():
+def test_a_free_slot_is_given_to_the_smallest_running_job():
     small, big = runs(0, least=1, most=4), runs(1, 2, least=1, most=4)
     assert plan([small, big], [], slots=5) == {small.id: ["cpu:0", "cpu:3", "cpu:4"]}
     grown = {small.id: ["cpu:0", "cpu:3", "cpu:4", "cpu:6"], big.id: ["cpu:1", "cpu:2", "cpu:5"]}
@@ -216,7 +207,8 @@ def test_whatever_runs_and_waits_only_lower_jobs_are_stopped_and_never_in_vain(m
     total, holding, waiting = machine
     made = displacements(holding, waiting, cpu_machine(total), NOW, RULES)
     free = total - sum(len(job.devices) for job in holding)
-    after = [name for job in holding for name in wanted_of(job, made)]
+    wanted = {each.job.id: each.wanted or [] for each in made}
+    after = [name for job in holding for name in wanted.get(job.id, job.devices)]
     assert len(after) == len(set(after)) <= total
     heads = {head.id: head for head in waiting}
     for each in made:
@@ -236,8 +228,3 @@ def test_whatever_runs_and_waits_only_lower_jobs_are_stopped_and_never_in_vain(m
     for each in made:
         if each.kind == "preempt" and len(waiting) == 1:
             assert free + gained - len(each.job.devices) < needed, "no job is stopped that need not be"
-
-
-def wanted_of(job, made):
-    found = [each for each in made if each.job is job]
-    return job.devices if not found else found[0].wanted or []

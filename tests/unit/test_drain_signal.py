@@ -27,15 +27,12 @@ def request(run_dir, intent):
     write_json(run_dir.intent, RunIntent(intent, 1, ["cpu:0"]).to_json())
 
 
-def test_nothing_is_requested_at_first(listening, run_dir):
-    assert not listening.requested()
-    request(run_dir, JobIntent.RUN)
-    assert not listening.requested()
-
-
 @pytest.mark.parametrize("intent", [JobIntent.DRAIN, JobIntent.CANCEL])
-def test_the_intent_of_the_server_is_noticed(listening, run_dir, intent):
+def test_the_intent_of_the_server_is_noticed_and_a_torn_one_is_no_request(listening, run_dir, intent):
+    assert not listening.requested()
     request(run_dir, JobIntent.RUN)
+    assert not listening.requested()
+    run_dir.intent.write_bytes(b'{"want": "dra')
     assert not listening.requested()
     request(run_dir, intent)
     assert listening.requested()
@@ -44,11 +41,6 @@ def test_the_intent_of_the_server_is_noticed(listening, run_dir, intent):
 def test_only_the_rank_that_is_to_read_the_intent_reads_it(run_dir):
     request(run_dir, JobIntent.DRAIN)
     assert not DrainSignal(run_dir, reads_intent=False).requested()
-
-
-def test_a_torn_intent_is_no_request(listening, run_dir):
-    run_dir.intent.write_bytes(b'{"want": "dra')
-    assert not listening.requested()
 
 
 def test_sigterm_only_sets_a_flag(listening):
@@ -69,17 +61,17 @@ def test_a_drained_rank_survives_the_sigterm_that_follows_the_end_of_another(run
 
 
 def test_the_previous_signal_handler_is_restored():
-    heard = []
-    former = signal.signal(signal.SIGTERM, lambda *_: heard.append("script"))
+    received = []
+    former = signal.signal(signal.SIGTERM, lambda *_: received.append("script"))
     try:
         drain = DrainSignal(None, reads_intent=True)
         drain.start()
         os.kill(os.getpid(), signal.SIGTERM)
-        assert heard == ["script"]
+        assert received == ["script"]
         assert drain.requested()
         drain.stop()
         os.kill(os.getpid(), signal.SIGTERM)
-        assert heard == ["script", "script"]
+        assert received == ["script", "script"]
     finally:
         signal.signal(signal.SIGTERM, former)
 

@@ -13,13 +13,9 @@ from rekindle_service.launchers.editable_installs import editable_modules
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    for name, text in {
-        "train.py": "import pkg.data\nfrom lib import x\nimport rekindle\n",
-        "src/pkg/__init__.py": "",
-    }.items():
-        path = tmp_path / "copy" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    (tmp_path / "copy" / "src" / "pkg").mkdir(parents=True)
+    (tmp_path / "copy" / "src" / "pkg" / "__init__.py").touch()
+    (tmp_path / "copy" / "train.py").write_text("import pkg.data\nfrom lib import x\nimport rekindle\n")
     return tmp_path / "copy"
 
 
@@ -48,27 +44,18 @@ def test_what_the_copy_provides_first_is_no_reason_for_a_warning(copy: Path) -> 
     assert len(warnings(copy, target="scripts/train.py")) == 2, "the directory of the script is the first on the path"
 
 
-@pytest.mark.parametrize("style", ["path", "finder"])
-def test_editable_installs_of_an_interpreter_are_found(tmp_path: Path, style: str) -> None:
-    venv = tmp_path / "venv"
+def test_editable_installs_of_an_interpreter_are_found_unless_it_does_not_answer(tmp_path: Path) -> None:
+    venv, src = tmp_path / "venv", tmp_path / "src"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     packages = next(venv.glob("lib/python3*/site-packages"))
-    (tmp_path / "src" / "pkg").mkdir(parents=True)
-    (tmp_path / "src" / "pkg" / "__init__.py").touch()
-    (tmp_path / "src" / "single.py").touch()
-    if style == "path":
-        (packages / "__editable__.pkg-1.pth").write_text(f"{tmp_path / 'src'}\n")
-    else:
-        mapping = {"pkg": str(tmp_path / "src" / "pkg"), "single": str(tmp_path / "src" / "single.py")}
-        (packages / "__editable___pkg_finder.py").write_text(f"MAPPING = {mapping!r}\n")
-        (packages / "__editable__.pkg-1.pth").write_text("import __editable___pkg_finder\n")
-    found = editable_modules(str(venv / "bin" / "python"))
-    assert sorted((each.name, str(each.path)) for each in found) == [
-        ("pkg", str(tmp_path / "src" / "pkg")),
-        ("single", str(tmp_path / "src" / "single.py")),
-    ]
-
-
-def test_an_interpreter_that_does_not_answer_has_none() -> None:
-    assert editable_modules("/bin/false") == []
-    assert editable_modules("/nowhere/python") == []
+    (src / "pkg").mkdir(parents=True)
+    (src / "pkg" / "__init__.py").touch()
+    (src / "single.py").touch()
+    expected = [("pkg", str(src / "pkg")), ("single", str(src / "single.py"))]
+    finder = f"MAPPING = {dict(expected)!r}\n"
+    for link, module in ((f"{src}\n", ""), ("import __editable___pkg_finder\n", finder)):
+        (packages / "__editable__.pkg-1.pth").write_text(link)
+        (packages / "__editable___pkg_finder.py").write_text(module)
+        found = editable_modules(str(venv / "bin" / "python"))
+        assert sorted((each.name, str(each.path)) for each in found) == expected, link
+    assert editable_modules("/bin/false") == editable_modules("/nowhere/python") == []

@@ -1,4 +1,4 @@
-"""The only place where the keeper blocks."""
+"""Events that end the wait of the keeper: the only code in which it blocks."""
 
 import os
 import signal
@@ -28,16 +28,20 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def ended_in_time(loop: EventLoop) -> list[int]:
-    """What ends within half a minute."""
+    """Processes that end within half a minute."""
     while not (events := loop.wait(30)).ended and events.signals:
         pass
     return events.ended
 
 
-def test_the_end_of_a_process_is_an_event(loop: EventLoop, sleeper: subprocess.Popen[bytes]) -> None:
+def test_the_end_of_a_process_is_an_event_and_one_that_has_ended_cannot_be_watched(
+    loop: EventLoop, sleeper: subprocess.Popen[bytes]
+) -> None:
     loop.watch(sleeper.pid)
     sleeper.kill()
     assert ended_in_time(loop) == [sleeper.pid]
+    sleeper.wait()
+    assert not loop.watch(sleeper.pid)
 
 
 def test_a_forked_child_that_closes_its_copies_does_not_stop_the_keepers_events(
@@ -51,12 +55,6 @@ def test_a_forked_child_that_closes_its_copies_does_not_stop_the_keepers_events(
     os.waitpid(child, 0)
     sleeper.kill()
     assert ended_in_time(loop) == [sleeper.pid]
-
-
-def test_a_process_that_is_gone_cannot_be_watched(loop: EventLoop, sleeper: subprocess.Popen[bytes]) -> None:
-    sleeper.kill()
-    sleeper.wait()
-    assert not loop.watch(sleeper.pid)
 
 
 def test_a_signal_is_an_event(loop: EventLoop) -> None:

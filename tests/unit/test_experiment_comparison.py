@@ -1,29 +1,19 @@
-"""The table of an experiment."""
+"""The table of an experiment, and which of its values are better."""
 
 import pytest
 
-from rekindle_service.experiments.comparison import BestResult, Measure, best_result, compare, default_measures
+from rekindle_service.experiments.comparison import BestResult, Measure, best_of, best_result, compare, default_measures
+from rekindle_service.experiments.goals import best_rows, guess_goal
 from rekindle_service.experiments.matrix import Trial
 from rekindle_service.experiments.wording import result_text
 
 
-def values_of(trials, numbers, *measures):
-    return [row.values for row in compare(trials, numbers, measures)]
-
-
 @pytest.mark.parametrize(("take", "taken"), [("last", 2.0), ("min", 1.0), ("max", 4.0), ("mean", pytest.approx(7 / 3))])
-def test_a_measure_aggregates_a_series(take, taken):
+def test_a_measure_aggregates_the_numbers_of_a_series(take, taken):
     assert Measure("loss", take).of([1.0, None, 4.0, 2.0]) == taken
-
-
-@pytest.mark.parametrize("take", ["last", "min", "max", "mean"])
-def test_a_series_without_numbers_has_no_aggregate(take):
     assert Measure("loss", take).of([]) is None
     assert Measure("loss", take).of([None]) is None
-
-
-def test_a_last_value_that_was_not_finite_is_not_replaced_by_an_earlier_one():
-    assert Measure("loss").of([1.0, None]) is None
+    assert (Measure("loss", take).of([1.0, None]) is None) is (take == "last"), "the last value was not finite"
 
 
 def test_repeats_share_a_row_with_their_mean_and_spread():
@@ -44,44 +34,36 @@ def test_the_headline_is_the_best_row_of_the_first_measure_with_a_goal():
     assert best_result(compare(trials, [[None]] * 3, measures[:1]), measures[:1]) is None
 
 
+def test_the_headline_is_one_line_of_words() -> None:
+    parameters = {"--lr": 0.2, "--flat": True, "--net": "a"}
+    best = BestResult("loss", "min", 0.123456, parameters, 0.123456, 5.0)
+    assert result_text(best) == "best loss 0.1235 with --lr 0.2, --flat yes, --net a; all 0.1235 to 5"
+    assert result_text(BestResult("loss", "min", 0.5, {}, 0.5, 0.5)) == "best loss 0.5; all 0.5 to 0.5"
+    assert result_text(BestResult("steps", None, None, None, 1.0, 3.0)) == "steps 1 to 3"
+    assert result_text(BestResult("steps", None, None, None, 1.0, 1.0)) == "steps 1"
+
+
+RANKS = [{"ranks": 1}, {"ranks": 2}]
+RANKS_AND_BATCHES = [{"ranks": ranks, "--batch": batch} for ranks in (1, 2) for batch in (32, 64)]
+RECIPES = [{"recipe": "dp", "ranks": 1}, {"recipe": "ddp", "ranks": 2, "--lr-rule": "sqrt"}]
+
+
 @pytest.mark.parametrize(
-    ("result", "text"),
+    ("trials", "numbers", "relative_to", "ratios"),
     [
-        (
-            BestResult("loss", "min", 0.123456, {"--lr": 0.2, "--flat": True, "--net": "a"}, 0.123456, 5.0),
-            "best loss 0.1235 with --lr 0.2, --flat yes, --net a; all 0.1235 to 5",
-        ),
-        (BestResult("loss", "min", 0.5, {}, 0.5, 0.5), "best loss 0.5; all 0.5 to 0.5"),
-        (BestResult("steps", None, None, None, 1.0, 3.0), "steps 1 to 3"),
-        (BestResult("steps", None, None, None, 1.0, 1.0), "steps 1"),
+        (RANKS_AND_BATCHES, [10.0, 20.0, 15.0, 40.0], {"ranks": 1}, [1.0, 1.0, 1.5, 2.0]),
+        (RECIPES, [10.0, 15.0], RECIPES[0], [1.0, 1.5]),
+        (RANKS, [None, 1.0], {"ranks": 1}, [None, None]),
+        (RANKS, [0.0, 1.0], {"ranks": 1}, [None, None]),
+        (RANKS, [1.0, 1.0], {"ranks": 8}, [None, None]),
+        ([{"--x": True}, {"--x": 1}], [1.0, 2.0], None, [1.0, 2.0]),
     ],
+    ids=["all else equal", "fewer parameters", "no number", "zero", "no such row", "a switch is no number"],
 )
-def test_the_headline_is_one_line_of_words(result: BestResult, text: str) -> None:
-    assert result_text(result) == text
-
-
-def test_a_relative_measure_is_divided_by_the_row_that_agrees_in_everything_else():
-    speed_up = Measure("speed", relative_to={"ranks": 1})
-    trials = [Trial({"ranks": ranks, "--batch": batch}, 0) for ranks in (1, 2) for batch in (32, 64)]
-    assert values_of(trials, [[10.0], [20.0], [15.0], [40.0]], speed_up) == [[1.0], [1.0], [1.5], [2.0]]
-
-
-def test_a_baseline_may_have_fewer_parameters():
-    trials = [Trial({"recipe": "dp", "ranks": 1}, 0), Trial({"recipe": "ddp", "ranks": 2, "--lr-rule": "sqrt"}, 0)]
-    measure = Measure("speed", relative_to={"recipe": "dp", "ranks": 1})
-    assert values_of(trials, [[10.0], [15.0]], measure) == [[1.0], [1.5]]
-
-
-@pytest.mark.parametrize("reference", [None, 0.0])
-def test_without_a_number_to_divide_by_there_is_no_ratio(reference):
-    trials = [Trial({"ranks": 1}, 0), Trial({"ranks": 2}, 0)]
-    assert values_of(trials, [[reference], [1.0]], Measure("speed", relative_to={"ranks": 1})) == [[None], [None]]
-    assert values_of(trials, [[1.0], [1.0]], Measure("speed", relative_to={"ranks": 8})) == [[None], [None]]
-
-
-def test_switches_and_numbers_are_different_values():
-    rows = compare([Trial({"--x": True}, 0), Trial({"--x": 1}, 0)], [[1.0], [2.0]], [Measure("loss")])
-    assert [row.values for row in rows] == [[1.0], [2.0]]
+def test_a_relative_measure_is_divided_by_the_row_that_agrees_in_everything_else(trials, numbers, relative_to, ratios):
+    measure = Measure("speed", relative_to=relative_to)
+    rows = compare([Trial(parameters, 0) for parameters in trials], [[number] for number in numbers], [measure])
+    assert [row.values for row in rows] == [[ratio] for ratio in ratios]
 
 
 def test_without_measures_the_last_of_every_metric_is_shown():
@@ -94,3 +76,42 @@ def test_a_heading_names_metric_aggregation_and_baseline():
     assert Measure("speed", "max").heading == "max speed"
     assert Measure("speed", relative_to={"ranks": 1}).heading == "speed / ranks=1"
     assert Measure("speed", title="speed-up").heading == "speed-up"
+
+
+def test_the_name_of_a_metric_shows_what_is_better_unless_its_goal_is_declared() -> None:
+    goals = {
+        "loss": "min",
+        "val/loss": "min",
+        "valLoss": "min",
+        "test_accuracy": "max",
+        "train.top1": "max",
+        "epoch_seconds": "min",
+        "samples_per_second": "max",
+        "time per step": "min",
+        "tokens/s": "max",
+        "ms_of_16384_kB": "min",
+        "accuracy_loss": "min",
+        "lossless": None,
+        "lr": None,
+        "<img src=x onerror=alert(1)>": None,
+        "": None,
+    }
+    assert {metric: guess_goal(metric) for metric in goals} == goals
+    assert Measure("loss").direction == "min"
+    assert Measure("loss", goal="max").direction == "max"
+
+
+def test_rows_are_best_only_where_another_one_is_worse() -> None:
+    assert best_rows([2.0, 1.0, None, 1.0], "min") == [1, 3]
+    assert best_rows([2.0, 1.0, None], "max") == [0]
+    assert best_rows([1.0, 1.0], "min") == []
+    assert best_rows([1.0, None], "min") == []
+    assert best_rows([2.0, 1.0], None) == []
+    assert best_rows([], "min") == []
+
+
+def test_each_measure_has_its_best_rows() -> None:
+    measures = [Measure("loss"), Measure("accuracy"), Measure("lr")]
+    trials = [Trial({"--lr": lr}, 0) for lr in (1, 2)]
+    rows = compare(trials, [[0.5, 0.9, 1.0], [0.4, 0.8, 2.0]], measures)
+    assert best_of(rows, measures) == [[1], [0], []]

@@ -7,29 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rekindle_service.experiments import built_in
-from rekindle_service.experiments.matrix import JOB_FIELDS, Trial, count, expand, job_request, label, upgrade_definition
+from rekindle_service.experiments.matrix import JOB_FIELDS, Trial, count, expand, job_request, label
 
 _VALUES = st.lists(st.integers() | st.booleans() | st.text(max_size=3), min_size=1, max_size=3)
 _MATRICES = st.lists(st.dictionaries(st.sampled_from(["--a", "--b", "ranks"]), _VALUES, min_size=1), max_size=3)
 
 
-def test_every_combination_comes_once_before_any_is_repeated():
-    trials = expand([{"ranks": [1, 2], "--lr": [0.1, 0.2]}], repeats=2)
-    once = [{"ranks": ranks, "--lr": lr} for ranks, lr in itertools.product([1, 2], [0.1, 0.2])]
+def test_matrices_follow_each_other_and_every_combination_comes_once_before_any_is_repeated():
+    trials = expand([{"recipe": ["dp"]}, {"ranks": [1, 2], "--lr": [0.1, 0.2]}], repeats=2)
+    combinations = [{"ranks": ranks, "--lr": lr} for ranks, lr in itertools.product([1, 2], [0.1, 0.2])]
+    once = [{"recipe": "dp"}, *combinations]
     assert trials == [Trial(parameters, repeat) for repeat in (0, 1) for parameters in once]
 
 
-def test_matrices_follow_each_other():
-    trials = expand([{"recipe": ["dp"]}, {"recipe": ["ddp"], "ranks": [1, 2]}], repeats=1)
-    assert [trial.parameters for trial in trials] == [
-        {"recipe": "dp"},
-        {"recipe": "ddp", "ranks": 1},
-        {"recipe": "ddp", "ranks": 2},
-    ]
-
-
 @given(_MATRICES, st.integers(1, 3))
-def test_trials_are_counted_without_making_them(matrices, repeats):
+def test_as_many_trials_are_counted_as_are_made(matrices, repeats):
     assert count(matrices, repeats) == len(expand(matrices, repeats))
 
 
@@ -38,7 +30,7 @@ def test_a_number_of_jobs_beyond_all_bounds_is_counted_without_making_them():
     assert count([matrix], 1) == math.prod([200] * 20)
 
 
-def test_options_go_to_the_script_and_fields_to_the_job():
+def test_options_and_the_number_of_the_repeat_are_for_the_script_and_fields_for_the_job():
     trial = Trial(
         {"ranks": 2, "--lr": 0.1, "--no-shuffle": True, "--amp": False, "--seed": None, "-k": "a b"}, repeat=0
     )
@@ -50,26 +42,15 @@ def test_options_go_to_the_script_and_fields_to_the_job():
         "args": ["--epochs", "3", "--lr", "1", "--lr", "0.1", "--no-shuffle", "-k", "a b"],
         "name": "n",
     }
-
-
-def test_the_seed_option_gets_the_number_of_the_repeat():
-    trials = expand([{"--lr": [0.1]}], repeats=2)
-    args = [job_request({}, [], trial, name="n", seed_option="--seed")["args"] for trial in trials]
-    assert args == [["--seed", "0", "--lr", "0.1"], ["--seed", "1", "--lr", "0.1"]]
+    for repeat in (0, 1):
+        repeated = job_request({}, [], Trial({"--lr": 0.1}, repeat), name="n", seed_option="--seed")
+        assert repeated["args"] == ["--seed", str(repeat), "--lr", "0.1"]
 
 
 def test_a_label_shows_flags_as_words():
     assert label({"ranks": 2, "--sync": True, "--flat": False, "--x": None}) == (
         "ranks=2 --sync=yes --flat=no --x=not set"
     )
-
-
-def test_a_definition_of_the_first_version_gets_the_names_of_today():
-    old = {"one_at_a_time": True, "measure": ["loss", {"metric": "lr", "take": "highest"}, {"metric": "x"}], "base": {}}
-    new = {"sequential": True, "measure": ["loss", {"metric": "lr", "take": "max"}, {"metric": "x"}], "base": {}}
-    assert upgrade_definition(old) == new
-    assert upgrade_definition(new) == new
-    assert upgrade_definition({"measure": [{"take": ["lowest"]}]}) == {"measure": [{"take": ["lowest"]}]}
 
 
 def test_no_builtin_varies_what_is_neither_an_option_nor_a_field():

@@ -1,8 +1,7 @@
 """An injected fault damages the latest committed snapshot, by one bit, and nothing else."""
 
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 from rekindle.contract.chaos import Fault
 from rekindle.contract.run_dir.control import ControlMessage, MessageType
@@ -13,8 +12,8 @@ from rekindle.keeper.fault_injection import corrupt, inject_fault, latest_snapsh
 from rekindle.keeper.ranks.table import RankTable
 
 
-def snapshot(folder: Path, name: str, *, committed: bool = True) -> Path:
-    path = folder / name
+def snapshot(directory: Path, name: str, *, committed: bool = True) -> Path:
+    path = directory / name
     path.mkdir()
     (path / "model.pt").write_bytes(bytes(1000))
     if committed:
@@ -32,7 +31,8 @@ def test_the_latest_committed_snapshot_is_chosen(tmp_path: Path) -> None:
     assert latest_snapshot(tmp_path) == latest != older
 
 
-def test_one_bit_of_the_largest_file_flips(tmp_path: Path) -> None:
+def test_one_bit_of_the_largest_file_flips_unless_the_snapshot_has_just_been_removed(tmp_path: Path) -> None:
+    corrupt(tmp_path / "000000000010")
     target = snapshot(tmp_path, "000000000010")
     corrupt(target)
     data = (target / "model.pt").read_bytes()
@@ -41,27 +41,20 @@ def test_one_bit_of_the_largest_file_flips(tmp_path: Path) -> None:
     assert (target / "manifest.json").read_text() == "{}"
 
 
-def test_a_snapshot_that_has_just_been_removed_is_no_fault(tmp_path: Path) -> None:
-    corrupt(tmp_path / "000000000010")
-
-
-@pytest.mark.parametrize(
-    ("rank", "fault"), [(7, Fault.KILL), (None, Fault.KILL), (0, None), (None, Fault.CORRUPT_SNAPSHOT)]
-)
-def test_a_fault_without_a_target_is_not_injected(tmp_path: Path, rank: int | None, fault: Fault | None) -> None:
-    run_dir = RunDir(tmp_path)
+def injected(run_dir: RunDir, rank: int | None, fault: Fault | None) -> list[Any]:
     ranks, journal = RankTable(run_dir.attempt(1), world_size=1), BufferedJournal(run_dir.journal, lambda _: None)
-    message = ControlMessage(MessageType.CHAOS, attempt=1, rank=rank, fault=fault)
-    inject_fault(message, run_dir, 1, ranks, 1, journal)
-    assert list(read_journal(run_dir.journal)) == []
+    inject_fault(ControlMessage(MessageType.CHAOS, attempt=1, rank=rank, fault=fault), run_dir, 1, ranks, 1, journal)
+    return list(read_journal(run_dir.journal))
+
+
+def test_a_fault_without_a_target_is_not_injected(tmp_path: Path) -> None:
+    for rank, fault in ((7, Fault.KILL), (None, Fault.KILL), (0, None), (None, Fault.CORRUPT_SNAPSHOT)):
+        assert injected(RunDir(tmp_path), rank, fault) == []
 
 
 def test_a_damaged_snapshot_is_recorded_without_a_rank(tmp_path: Path) -> None:
     run_dir = RunDir(tmp_path)
     run_dir.snapshots.mkdir()
     snapshot(run_dir.snapshots, "000000000010")
-    ranks, journal = RankTable(run_dir.attempt(1), world_size=1), BufferedJournal(run_dir.journal, lambda _: None)
-    message = ControlMessage(MessageType.CHAOS, attempt=1, rank=5, fault=Fault.CORRUPT_SNAPSHOT)
-    inject_fault(message, run_dir, 1, ranks, 1, journal)
-    (record,) = read_journal(run_dir.journal)
+    (record,) = injected(run_dir, 5, Fault.CORRUPT_SNAPSHOT)
     assert (record.type, record.rank, record.snapshot) == (RecordType.FAULT_INJECTED, None, 10)

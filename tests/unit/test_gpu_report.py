@@ -30,18 +30,14 @@ def test_xids_are_matched_by_uuid_and_by_the_bus_id_of_the_kernels_log():
     }
 
 
-def test_the_control_daemon_of_shared_gpus_is_nobody():
-    mps = DeviceUser(1, "nvidia-cuda-mps-server", "root", None)
-    assert foreign_users(GpuState(processes=[(1, 5)]), lambda _: mps, held=False) == ([], [])
-
-
-def test_the_largest_user_is_named():
+def test_the_largest_user_is_named_and_the_control_daemon_of_shared_gpus_is_none():
     users = [DeviceUser(1, "a", "ann", 3 * GIB), DeviceUser(2, "b", None, 5 * GIB), DeviceUser(3, "c", "ann", None)]
     assert in_use_reason(GpuState(), users) == "process 2 (b) uses 5 GiB of it, and 2 other processes too"
     assert in_use_reason(GpuState(), users[2:]) == "process 3 (c of ann) uses it"
-    assert (
-        in_use_reason(GpuState(), [DeviceUser(4, "d", "ann", 5)]) == "process 4 (d of ann) uses less than 1 GiB of it"
-    )
+    small = in_use_reason(GpuState(), [DeviceUser(4, "d", "ann", 5)])
+    assert small == "process 4 (d of ann) uses less than 1 GiB of it"
+    mps = DeviceUser(1, "nvidia-cuda-mps-server", "root", None)
+    assert foreign_users(GpuState(processes=[(1, 5)]), lambda _: mps, held=False) == ([], [])
 
 
 def test_a_healthy_gpu_has_no_faults():

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from rekindle.contract.python_stacks import Frame, main_stack
 from rekindle.keeper.hangs.culprit import RankObservation, find_culprit, position_in_code
 from rekindle.keeper.ranks.probe import RankSample
@@ -14,48 +16,35 @@ SLEEPING = [Frame("/code/train.py", 12, "load"), Frame("/code/train.py", 7, "<mo
 LOADING = [Frame("/lib/torch/utils/data/dataloader.py", 1100, "_get_data"), Frame("/code/train.py", 5, "<module>")]
 
 
-def observed(rank, frames, *, collectives=None, state="S"):
+def observed(rank, frames, collectives=None, *, state="S"):
     return RankObservation(
         RankSample(rank, None, None, 0, 0.0, collectives, state), frames, position_in_code(frames, Path("/code"))
     )
 
 
-def test_the_rank_with_fewer_collectives_is_named_with_its_line():
-    culprit = find_culprit([observed(0, WAITING, collectives=38), observed(1, SLEEPING, collectives=37)])
-    assert culprit.rank == 1
-    assert (culprit.file, culprit.line) == ("train.py", 12)
-    assert "train.py:12" in culprit.description
-
-
-def test_a_stopped_rank_is_named_even_when_another_is_behind():
-    culprit = find_culprit(
-        [observed(0, WAITING, collectives=3), observed(1, [], state="T"), observed(2, SLEEPING, collectives=2)]
-    )
-    assert culprit.rank == 1
-    assert "SIGSTOP" in culprit.description
-
-
-def test_without_counts_the_rank_outside_a_collective_is_named():
-    assert find_culprit([observed(0, WAITING), observed(1, WAITING), observed(2, SLEEPING)]).rank == 2
-
-
-def test_a_rank_that_waits_for_its_loader_is_described_so():
-    culprit = find_culprit([observed(0, WAITING, collectives=9), observed(1, LOADING, collectives=8)])
-    assert culprit.rank == 1
-    assert "data loader" in culprit.description
-
-
-def test_when_all_wait_for_each_other_nobody_is_blamed_and_the_positions_are_listed():
-    culprit = find_culprit([observed(0, WAITING, collectives=9), observed(1, WAITING, collectives=9)])
-    assert culprit.rank is None
-    assert "train.py:7" in culprit.description
-
-
-def test_two_ranks_behind_are_not_distinguished_by_counts_alone():
-    culprit = find_culprit(
-        [observed(0, WAITING, collectives=9), observed(1, WAITING, collectives=8), observed(2, SLEEPING, collectives=8)]
-    )
-    assert culprit.rank == 2
+@pytest.mark.parametrize(
+    ("observations", "culprit", "line", "description"),
+    [
+        ([observed(0, WAITING, 38), observed(1, SLEEPING, 37)], 1, 12, "train.py:12"),
+        ([observed(0, WAITING, 3), observed(1, [], state="T"), observed(2, SLEEPING, 2)], 1, None, "SIGSTOP"),
+        ([observed(0, WAITING), observed(1, WAITING), observed(2, SLEEPING)], 2, 12, "train.py:12"),
+        ([observed(0, WAITING, 9), observed(1, LOADING, 8)], 1, 5, "data loader"),
+        ([observed(0, WAITING, 9), observed(1, WAITING, 9)], None, None, "train.py:7"),
+        ([observed(0, WAITING, 9), observed(1, WAITING, 8), observed(2, SLEEPING, 8)], 2, 12, "train.py:12"),
+    ],
+    ids=[
+        "it has fewer collectives",
+        "it is stopped, though another lags",
+        "it is outside a collective",
+        "it waits for its loader",
+        "none: all wait, and the positions are listed",
+        "of two that lag it is outside a collective",
+    ],
+)
+def test_the_rank_with_the_strongest_evidence_is_the_culprit(observations, culprit, line, description):
+    found = find_culprit(observations)
+    assert (found.rank, found.file, found.line) == (culprit, line and "train.py", line)
+    assert description in found.description
 
 
 def test_the_main_thread_is_read_without_the_wrapper_below_the_script():
@@ -70,7 +59,4 @@ def test_the_main_thread_is_read_without_the_wrapper_below_the_script():
         '  File "/lib/torch/distributed/run.py", line 1092 in run_script_path\n'
     )
     assert main_stack(dump) == [Frame("/code/train.py", 9, "step"), Frame("/code/train.py", 20, "<module>")]
-
-
-def test_garbage_is_no_stack():
     assert main_stack("\x00\xff garbage\n  File broken") == []

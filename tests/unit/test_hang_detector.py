@@ -10,21 +10,22 @@ from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.paths import AttemptDir
 from rekindle.contract.run_dir.rank_records import RankState, RankStatus
 from rekindle.keeper.attempt_result import RankResult
+from rekindle.keeper.hangs import detector
 from rekindle.keeper.hangs.detector import HangDetector
 
 _LIMIT = 10.0  # seconds
 
 
 class Watched:
-    """This very process as the one rank of an attempt, in which time is what the test says."""
+    """This process as the one rank of an attempt, with a clock that the test sets."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._dir, own = AttemptDir(folder), ProcessIdentity.own()
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._dir, own = AttemptDir(directory), ProcessIdentity.own()
         self._rank = RankResult(0, 0, own.pid, own.start_time)
         self._dir.rank(0).root.mkdir(parents=True)
         self._now = 1000.0
         monkeypatch.setattr(time, "monotonic", lambda: self._now)
-        self._detector = HangDetector(self._dir, folder, _LIMIT, folder / "pace.json")
+        self._detector = HangDetector(self._dir, directory, _LIMIT, directory / "pace.json")
 
     def report(self, step: int) -> None:
         status = RankStatus(0, 0, 1, "host", self._rank.pid, self._rank.start_time, "cpu", RankState.RUNNING, 0.0)
@@ -61,4 +62,14 @@ def test_a_tree_that_was_frozen_with_its_keeper_is_no_hang(watched: Watched) -> 
 
 def test_a_tree_that_stalls_after_it_was_frozen_is_one(watched: Watched) -> None:
     watched.sample_after(600.0)
+    assert watched.detected_within(int(_LIMIT) + 2)
+
+
+def test_time_in_which_a_full_disk_hid_the_progress_is_not_counted_afterwards(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as full:
+        full.setattr(detector, "has_free_space", lambda _: False)
+        assert not watched.detected_within(6 * int(_LIMIT))
+    assert not watched.detected_within(2), "its ranks have had no time to report yet"
     assert watched.detected_within(int(_LIMIT) + 2)

@@ -1,4 +1,4 @@
-"""The script that prints the shape of the code counts what it says."""
+"""Figures of the script that prints the shape of the code."""
 
 from pathlib import PurePosixPath
 
@@ -11,13 +11,10 @@ def a_file(text: str, path: str = "service/rekindle_service/jobs/a.py") -> Sourc
     return SourceFile(PurePosixPath(path), text)
 
 
-def test_a_passage_that_stands_twice_counts_once_and_with_all_its_lines() -> None:
+def test_a_passage_that_stands_twice_counts_once_and_with_all_its_lines_unless_it_imports() -> None:
     other = a_file(f"def other():\n    # why\n\n{_PASSAGE}\n    return 1\n")
     assert repeated_passages([a_file(f"def one():\n{_PASSAGE}\n    return 2\n"), other]) == [7]
     assert repeated_passages([a_file("\n".join(_PASSAGE.splitlines()[:5]))] * 2) == []
-
-
-def test_imports_are_no_repeated_passage() -> None:
     names = "\n".join(f"    Name{number}," for number in range(9))
     assert repeated_passages([a_file(f"from x import (\n{names}\n)\n")] * 2) == []
 
@@ -32,7 +29,7 @@ def test_a_function_is_as_long_as_from_def_to_its_last_line() -> None:
     assert list(function_lengths(a_file("@decorated\ndef one():\n    pass\n\n\nasync def two(): ...\n"))) == [2, 1]
 
 
-def test_modules_count_for_the_package_in_which_they_lie() -> None:
+def test_modules_count_for_the_package_that_holds_them() -> None:
     paths = ("worker/rekindle/a.py", "worker/rekindle/keeper/__init__.py", "worker/rekindle/keeper/b.py")
     assert modules_by_package([a_file("", path) for path in paths]) == {"rekindle": 1, "rekindle/keeper": 2}
 

@@ -18,6 +18,17 @@ class Shown(dict):
         self.all.append((subject, problem))
 
 
+class Failing:
+    """An action that fails and counts how often it was tried."""
+
+    def __init__(self, error):
+        self.tries, self._error = 0, error
+
+    def __call__(self):
+        self.tries += 1
+        raise self._error
+
+
 @pytest.fixture
 def shown():
     return Shown()
@@ -36,7 +47,7 @@ def make(shown):
         runner.close()
 
 
-def test_an_action_that_does_not_return_holds_up_nobody_else_and_is_not_repeated(make, shown):
+def test_an_action_that_does_not_return_delays_no_other_and_is_not_repeated(make, shown):
     runner, gate, calls = make(limit=0.05), threading.Event(), []
 
     def blocked():
@@ -56,33 +67,23 @@ def test_an_action_that_does_not_return_holds_up_nobody_else_and_is_not_repeated
 
 
 def test_a_failing_action_waits_before_its_next_try_and_is_shown_once(make, shown):
-    runner, tries = make(), []
-
-    def fail():
-        tries.append(1)
-        raise OSError("torn")
-
+    runner, fail = make(), Failing(OSError("torn"))
     for _ in range(5):
         runner.run("job", fail)
-    assert len(tries) == 1
+    assert fail.tries == 1
     assert shown.all == [("job", "torn")]
     assert runner.failing() == 1
-    until(lambda: runner.run("job", fail) or len(tries) == 2, "the next try")
+    until(lambda: runner.run("job", fail) or fail.tries == 2, "the next try")
     assert shown.all == [("job", "torn")]
     until(lambda: runner.run("job", lambda: None) or not runner.failing(), "it to be well")
     assert shown["job"] is None
 
 
 def test_an_error_that_is_not_the_jobs_is_tried_again_at_once(make):
-    runner, tries = make(passing=(ConnectionError,)), []
-
-    def fail():
-        tries.append(1)
-        raise ConnectionError("busy")
-
+    runner, fail = make(passing=(ConnectionError,)), Failing(ConnectionError("busy"))
     for _ in range(3):
         runner.run("job", fail)
-    assert len(tries) == 3
+    assert fail.tries == 3
 
 
 def test_what_failed_is_forgotten_with_its_job(make):

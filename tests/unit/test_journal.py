@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rekindle.contract.chaos import Fault
+from rekindle.contract.outcome import Progress
 from rekindle.contract.run_dir.attempt_history import AttemptHistory
 from rekindle.contract.run_dir.journal import Journal, Malformed, RankProcess, RecordType, read_journal
 
@@ -26,6 +27,7 @@ def write_three(path):
 
 
 def test_records_are_read_as_they_were_written(journal):
+    assert list(read_journal(journal)) == []
     write_three(journal)
     records = list(read_journal(journal))
     assert [record.type for record in records] == [
@@ -93,25 +95,21 @@ def test_text_that_no_database_takes_is_replaced(journal):
     assert record.reason == "?"
 
 
-def test_what_version_0_1_wrote_is_read_under_todays_names(journal):
-    old = [
-        {"type": "rewound", "at": 1, "run": 2, "step": 40, "set_aside": [50, 60]},
+def test_stored_records_are_read_by_the_names_that_they_were_written_with(journal):
+    stored = [
+        {"type": "rolled_back", "at": 1, "run": 2, "step": 40, "quarantined": [50, 60]},
         {"type": "ranks_running", "at": 2, "attempt": 3,
          "ranks": [{"rank": 0, "local_rank": 0, "pid": 7, "start_time": 8}]},
         {"type": "attempt_ended", "at": 3, "attempt": 3, "outcome": {"class": "oom", "message": "full"},
-         "resumed_from_step": 40, "last_step": 48, "durable_step": 45, "saving_seconds": 0.5, "progressed": True},
+         "resumed_from_step": 40, "last_step": 48, "snapshot_step": 45, "saving_seconds": 0.5, "progress": "known"},
         {"type": "fault_injected", "at": 4, "attempt": 3, "fault": "corrupt-snapshot", "rank": None, "snapshot": 45},
     ]  # fmt: skip
-    journal.write_text("".join(json.dumps(line) + "\n" for line in old))
+    journal.write_text("".join(json.dumps(line) + "\n" for line in stored))
     back, running, ended, fault = read_journal(journal)
     assert (back.type, back.step, back.quarantined) == (RecordType.ROLLED_BACK, 40, [50, 60])
     assert running.ranks == [RankProcess(0, 0, 7, 8)]
-    assert (ended.outcome.klass, ended.snapshot_step, ended.progressed) == ("oom", 45, True)
+    assert (ended.outcome.klass, ended.snapshot_step, ended.progress) == ("oom", 45, Progress.KNOWN)
     assert (fault.fault, fault.snapshot) == (Fault.CORRUPT_SNAPSHOT, 45)
-
-
-def test_no_journal_is_an_empty_one(journal):
-    assert list(read_journal(journal)) == []
 
 
 _FIELDS = ("attempt", "run", "rank", "step", "share", "outcome", "ranks", "keeper", "state", "reason", "devices", "at",

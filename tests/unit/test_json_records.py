@@ -24,7 +24,7 @@ def test_a_record_comes_back_as_it_was_written(record):
     assert structure(type(record), json.loads(json.dumps(record.to_json()))) == record
 
 
-def test_what_a_newer_version_has_added_is_passed_over():
+def test_what_a_newer_version_has_added_is_ignored():
     assert RankStatus.from_json({**STATUS.to_json(), "mood": "good"}) == STATUS
     intent = RunIntent(JobIntent.RUN, 1, ["cpu:0"])
     assert RunIntent.from_json({**intent.to_json(), "colour": "blue"}) == intent

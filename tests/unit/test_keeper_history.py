@@ -20,15 +20,8 @@ class Story:
         self.journal.write(RecordType.KEEPER_STARTED, run=run, keeper=identity)
 
     def attempt(self, number, *, warm=True, run=1):
-        self.journal.write(
-            RecordType.ATTEMPT_STARTED,
-            attempt=number,
-            run=run,
-            generation="g",
-            world_size=2,
-            devices=["a", "b"],
-            warm=warm,
-        )
+        fields = {"generation": "g", "world_size": 2, "devices": ["a", "b"], "warm": warm}
+        self.journal.write(RecordType.ATTEMPT_STARTED, attempt=number, run=run, **fields)
 
     def ended(self, number, outcome=KILLED, **fields):
         self.journal.write(RecordType.ATTEMPT_ENDED, attempt=number, outcome=outcome.to_json(), **fields)
@@ -64,56 +57,34 @@ def test_attempts_that_have_ended_count_and_the_next_number_is_free(story):
     assert (history.last_attempt, history.open_attempt, history.unjudged) == (2, None, False)
 
 
-def test_what_an_older_version_wrote_about_progress_is_understood(story):
-    story.keeper()
+@pytest.mark.parametrize(
+    ("boot", "klass"), [(None, OutcomeClass.KEEPER_LOST), ("of-yesterday", OutcomeClass.HOST_LOST)]
+)
+def test_an_attempt_without_an_end_is_open_and_lost_with_its_machine_under_another_boot_id(story, boot, klass):
+    story.keeper(boot=boot)
     story.attempt(1)
-    story.ended(1, progressed=True)
-    story.attempt(2)
-    story.ended(2, progressed=False)
-    assert [one.progress for one in story.read().ended] == [Progress.KNOWN, Progress.UNKNOWN]
-
-
-def test_a_stop_that_was_requested_of_an_open_attempt_is_known(story):
-    story.keeper()
-    story.attempt(1)
-    assert story.read().stop_requested is None
+    history = story.read()
+    assert (history.open_attempt, history.open_world_size, history.stop_requested) == (1, 2, None)
+    assert history.lost_outcome().klass is klass
     story.journal.write(RecordType.STOP_REQUESTED, attempt=1, ending="time_limit")
     assert story.read().stop_requested == "time_limit"
 
 
-def test_an_attempt_without_an_end_is_open(story):
-    story.keeper()
-    story.attempt(1)
-    history = story.read()
-    assert (history.open_attempt, history.open_world_size) == (1, 2)
-    assert history.lost_outcome().klass is OutcomeClass.KEEPER_LOST
-
-
-def test_another_boot_id_blames_the_machine(story):
-    story.keeper(boot="of-yesterday")
-    story.attempt(1)
-    assert story.read().lost_outcome().klass is OutcomeClass.HOST_LOST
-
-
-def test_an_attempt_whose_verdict_was_never_written_is_unjudged(story):
+@pytest.mark.parametrize("job_ends", [True, False])
+def test_an_attempt_is_unjudged_until_a_retry_or_the_end_of_the_job_is_written(story, job_ends):
     story.keeper()
     story.attempt(1)
     story.ended(1)
     assert story.read().unjudged
-    story.retry(1)
-    assert not story.read().unjudged
+    if job_ends:
+        story.job_ended("failed")
+    else:
+        story.retry(1)
+    history = story.read()
+    assert (history.unjudged, history.job_ended) == (False, job_ends)
 
 
-def test_a_job_that_has_ended_in_this_run_is_over(story):
-    story.keeper()
-    story.attempt(1)
-    story.ended(1)
-    story.job_ended("failed")
-    assert story.read().job_ended
-    assert not story.read().unjudged
-
-
-def test_a_new_run_has_its_own_budget_but_goes_on_counting_attempts(story):
+def test_a_new_run_has_its_own_budget_but_continues_to_count_attempts(story):
     story.keeper()
     story.attempt(1)
     story.ended(1)
@@ -128,19 +99,14 @@ def test_a_new_run_has_its_own_budget_but_goes_on_counting_attempts(story):
     assert history.last_attempt == 2
 
 
-def test_a_script_that_had_to_be_started_cold_stays_so(story):
-    story.keeper()
-    story.attempt(1)
-    story.attempt(2, warm=False)
-    story.attempt(3)
-    assert story.read().went_cold
-
-
-def test_the_run_began_with_its_first_attempt(story):
+def test_a_run_began_with_its_first_attempt_and_stays_cold_after_a_cold_one(story):
     story.keeper()
     story.attempt(1)
     began = story.read().run_started_at
     story.ended(1)
     story.keeper()
-    story.attempt(2)
-    assert story.read().run_started_at == began
+    story.attempt(2, warm=False)
+    story.attempt(3)
+    history = story.read()
+    assert history.run_started_at == began
+    assert history.went_cold

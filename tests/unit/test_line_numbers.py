@@ -13,13 +13,8 @@ def test_lines_are_numbered_from_one_also_while_the_log_grows(tmp_path: Path) ->
     log = tmp_path / "stdout.log"
     log.write_bytes(b"".join(b"%09d\n" % number for number in range(300_000)))
     with log.open("rb") as file:
-        assert [line_number(log, file, offset) for offset in (0, 9, 10, 2_999_999, 3_000_000)] == [
-            1,
-            1,
-            2,
-            300_000,
-            300_001,
-        ]
+        for offset, number in ((0, 1), (9, 1), (10, 2), (2_999_999, 300_000), (3_000_000, 300_001)):
+            assert line_number(log, file, offset) == number
         with log.open("ab") as more:
             more.write(b"next\nlast\n" * 100_000)
         assert line_number(log, file, 4_000_000) == 500_001

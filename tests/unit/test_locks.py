@@ -39,20 +39,16 @@ def owner(tmp_path):
         process.communicate(timeout=10)
 
 
-def test_a_lock_has_one_owner_and_names_it(tmp_path, owner):
-    process = owner()
-    assert lock_holder(tmp_path / "lock") == process.pid
-    with pytest.raises(LockHeldError, match=f"held by process {process.pid}") as raised:
-        ExclusiveLock(tmp_path / "lock")
-    assert raised.value.pid == process.pid
-
-
-def test_asking_takes_nothing(tmp_path, owner):
+def test_a_lock_has_one_owner_at_a_time_and_names_it_and_asking_takes_nothing(tmp_path, owner):
     assert lock_holder(tmp_path / "lock") is None
     assert not (tmp_path / "lock").exists()
+    ExclusiveLock(tmp_path / "lock").release()
     process = owner()
     for _ in range(3):
         assert lock_holder(tmp_path / "lock") == process.pid
+    with pytest.raises(LockHeldError, match=f"held by process {process.pid}") as raised:
+        ExclusiveLock(tmp_path / "lock")
+    assert raised.value.pid == process.pid
 
 
 def test_a_lock_dies_with_its_owner_even_if_a_child_lives_on(tmp_path, owner):
@@ -64,13 +60,7 @@ def test_a_lock_dies_with_its_owner_even_if_a_child_lives_on(tmp_path, owner):
     lock.release()
 
 
-def test_a_released_lock_can_be_taken_again(tmp_path, owner):
-    ExclusiveLock(tmp_path / "lock").release()
-    process = owner()
-    assert lock_holder(tmp_path / "lock") == process.pid
-
-
-def test_a_folder_that_cannot_be_locked_is_not_taken_for_a_held_one(tmp_path):
+def test_a_directory_that_cannot_be_locked_is_not_taken_for_a_held_one(tmp_path):
     with pytest.raises(FileNotFoundError):
         ExclusiveLock(tmp_path / "nowhere" / "lock")
 

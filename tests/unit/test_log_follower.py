@@ -114,17 +114,15 @@ def locate() -> Server:
     return Server("http://server", "token")
 
 
-def followed(changes: list[bool] | None = None, *, follow: bool = True, **choice: Any) -> list[str]:
+def followed(
+    serve: Serve, server: FakeServer, changes: list[bool] | None = None, *, follow: bool = True, **choice: Any
+) -> list[str]:
     """Every item as text; ``changes`` receives those of the connection."""
+    serve(server)
     on_change = None if changes is None else changes.append
     with Client(locate) as client:
         items = client.logs("abcdefghij", LogFilter(**choice), follow=follow, on_connection_change=on_change)
         return [text(item) for item in items]
-
-
-def followed_of(serve: Serve, server: FakeServer, **choice: Any) -> list[str]:
-    serve(server)
-    return followed(**choice)
 
 
 def text(item: LogLine | AttemptHeader) -> str:
@@ -134,15 +132,12 @@ def text(item: LogLine | AttemptHeader) -> str:
 
 
 def two_attempts() -> FakeServer:
-    """Rank 1 dies in the first attempt; the second goes on from step 120."""
+    """Rank 1 dies in the first attempt; the second continues from step 120."""
 
     def first(server: FakeServer) -> None:
         server.begin(1)
         server.write(1, 0, b"step 1\nstep ")
         server.write(1, 1, b"step 1\n")
-
-    def more(server: FakeServer) -> None:
-        server.write(1, 0, b"2\n")
 
     def crash(server: FakeServer) -> None:
         server.write(1, 1, b"unfinished", "stderr")
@@ -154,7 +149,7 @@ def two_attempts() -> FakeServer:
         server.write(2, 0, b"done")
         server.end("succeeded")
 
-    return FakeServer([first, more, crash, over])
+    return FakeServer([first, lambda server: server.write(1, 0, b"2\n"), crash, over])
 
 
 ALL = [
@@ -169,11 +164,6 @@ ALL = [
 ]
 
 
-def test_every_line_of_every_rank_and_attempt_comes_once_and_in_order(serve: Serve) -> None:
-    serve(two_attempts())
-    assert followed() == ALL
-
-
 def failing(*failures: httpx2.TransportError | int) -> FakeServer:
     server = two_attempts()
     server.script.insert(1, lambda self: self.failures.extend(failures))
@@ -181,52 +171,40 @@ def failing(*failures: httpx2.TransportError | int) -> FakeServer:
 
 
 def test_an_asynchronous_client_follows_the_same(serve: Serve) -> None:
-    serve(failing(UNREACHABLE))
-
     async def follow() -> list[str]:
         async with AsyncClient(locate) as client:
             return [text(item) async for item in client.logs("abcdefghij", follow=True)]
 
+    serve(failing(UNREACHABLE))
     assert own_loop.run(follow) == ALL
 
 
-def test_an_unreachable_server_costs_no_line_and_is_reported_once(serve: Serve) -> None:
-    serve(failing(UNREACHABLE, UNREACHABLE, UNREACHABLE))
+@pytest.mark.parametrize(
+    ("failures", "expected"),
+    [((), []), ((UNREACHABLE,) * 3, [False, True]), ((503,), [False, True])],
+    ids=["reachable", "unreachable for a while", "stopping"],
+)
+def test_every_line_of_every_rank_and_attempt_comes_once_and_in_order_and_an_outage_is_reported_once(
+    serve: Serve, failures: tuple[httpx2.TransportError | int, ...], expected: list[bool]
+) -> None:
     changes: list[bool] = []
-    assert followed(changes) == ALL
-    assert changes == [False, True]
+    assert followed(serve, failing(*failures), changes) == ALL
+    assert changes == expected
 
 
-def test_a_server_that_is_stopping_is_retried_as_well(serve: Serve) -> None:
-    serve(failing(503))
-    assert followed() == ALL
-
-
-def test_a_server_that_never_answered_is_an_error(serve: Serve) -> None:
-    serve(two_attempts()).failures.append(UNREACHABLE)
+def test_a_server_that_never_answered_or_rejects_a_request_is_an_error(serve: Serve) -> None:
+    unreachable = two_attempts()
+    unreachable.failures.append(UNREACHABLE)
     with pytest.raises(NoServerError):
-        followed()
-
-
-def test_a_rejected_request_is_not_retried(serve: Serve) -> None:
-    serve(failing(404))
+        followed(serve, unreachable)
     with pytest.raises(ProblemError):
-        followed()
+        followed(serve, failing(404))
 
 
 def test_one_rank_one_stream_or_one_attempt_can_be_selected(serve: Serve) -> None:
-    assert followed_of(serve, two_attempts(), rank=1) == [
-        "attempt 1",
-        "1 step 1",
-        "1 unfinished",
-        "attempt 2 from 120",
-    ]
-    assert followed_of(serve, two_attempts(), stream="stderr") == [
-        "attempt 1",
-        "1 unfinished",
-        "attempt 2 from 120",
-    ]
-    assert followed_of(serve, two_attempts(), attempt=2) == ALL[5:]
+    assert followed(serve, two_attempts(), rank=1) == [line for line in ALL if not line.startswith("0")]
+    assert followed(serve, two_attempts(), stream="stderr") == [ALL[0], "1 unfinished", ALL[5]]
+    assert followed(serve, two_attempts(), attempt=2) == ALL[5:]
 
 
 def test_a_tail_starts_with_the_latest_attempt_and_then_follows(serve: Serve) -> None:
@@ -243,15 +221,8 @@ def test_a_tail_starts_with_the_latest_attempt_and_then_follows(serve: Serve) ->
         server.write(3, 0, b"d\ne\nf\n")
 
     server = FakeServer([second, third, lambda self: self.end("failed")])
-    assert followed_of(serve, server, tail=2) == [
-        "attempt 2 from 120",
-        "0 b",
-        "0 c",
-        "attempt 3 from 140",
-        "0 d",
-        "0 e",
-        "0 f",
-    ]
+    latest = ["attempt 2 from 120", "0 b", "0 c"]
+    assert followed(serve, server, tail=2) == [*latest, "attempt 3 from 140", "0 d", "0 e", "0 f"]
 
 
 def test_an_attempt_that_resumed_from_nothing_is_shown_after_a_short_wait(
@@ -265,35 +236,23 @@ def test_an_attempt_that_resumed_from_nothing_is_shown_after_a_short_wait(
         server.begin(2)
         server.write(2, 0, b"hello\n")
 
-    server = FakeServer([second, lambda self: None, lambda self: self.end("succeeded")])
-    assert followed_of(serve, server) == ["attempt 1", "attempt 2", "0 hello"]
+    server = FakeServer([second, lambda _: None, lambda self: self.end("succeeded")])
+    assert followed(serve, server) == ["attempt 1", "attempt 2", "0 hello"]
 
 
 def test_an_ended_attempt_is_not_read_again_and_again(serve: Serve) -> None:
-    def rest(server: FakeServer) -> None:
-        pass
-
     short, long = two_attempts(), two_attempts()
-    long.script[3:3] = [rest] * 50
-    followed_of(serve, short)
-    followed_of(serve, long)
+    long.script[3:3] = [lambda _: None] * 50
+    followed(serve, short)
+    followed(serve, long)
     assert long.reads - short.reads <= 50 * 2  # of the one live log of attempt 2, both streams
 
 
 def test_without_follow_everything_written_so_far_is_shown(serve: Serve) -> None:
-    server = serve(two_attempts())
+    server = two_attempts()
     for step in server.script:
         step(server)
-    assert followed(follow=False) == [
-        "attempt 1",
-        "0 step 1",
-        "0 step 2",
-        "1 step 1",
-        "1 unfinished",
-        "attempt 2 from 120",
-        "0 step 121",
-        "0 done",
-    ]
+    assert followed(serve, server, follow=False) == [ALL[0], "0 step 1", "0 step 2", "1 step 1", *ALL[4:]]
 
 
 @given(st.binary(max_size=300), st.integers(min_value=1, max_value=20))

@@ -1,28 +1,13 @@
 import re
 import time
-from pathlib import Path
-from typing import BinaryIO
+from dataclasses import replace
 
 import pytest
 
 from rekindle_service.run_readers import log_search
-from rekindle_service.run_readers.log_search import RegexError, SearchLimits, SearchPage, line_matcher, search
+from rekindle_service.run_readers.log_search import Match, RegexError, SearchLimits, SearchPage, line_matcher, search
 
 ALL = SearchLimits(matches=1000, bytes=1 << 40, seconds=60)
-
-
-@pytest.fixture
-def log(tmp_path: Path):
-    opened: list[BinaryIO] = []
-
-    def write(data: bytes) -> BinaryIO:
-        (tmp_path / "stdout.log").write_bytes(data)
-        opened.append((tmp_path / "stdout.log").open("rb"))
-        return opened[-1]
-
-    yield write
-    for file in opened:
-        file.close()
 
 
 def offsets(found: SearchPage) -> list[int]:
@@ -40,25 +25,26 @@ def test_every_match_is_found_once_wherever_blocks_are_cut(log, monkeypatch, blo
     assert found.next is None
 
 
-def test_overlapping_matches_count_each(log) -> None:
-    assert offsets(search(log(b"aaaa"), b"aa", 0, backwards=False, limits=ALL)) == [0, 1, 2]
-    assert offsets(search(log(b"aaaa"), b"aa", 4, backwards=True, limits=ALL)) == [2, 1, 0]
-
-
-def test_small_letters_find_capitals_and_capitals_only_themselves(log) -> None:
-    file = log(b"Error error ERROR")
-    assert offsets(search(file, b"error", 0, backwards=False, limits=ALL)) == [0, 6, 12]
-    assert offsets(search(file, b"Error", 0, backwards=False, limits=ALL)) == [0]
+@pytest.mark.parametrize(
+    ("data", "query", "expected"),
+    [
+        (b"aaaa", b"aa", [0, 1, 2]),
+        (b"Error error ERROR", b"error", [0, 6, 12]),
+        (b"Error error ERROR", b"Error", [0]),
+    ],
+    ids=["overlapping matches", "small letters find capitals", "capitals find only themselves"],
+)
+def test_overlapping_matches_count_each_and_only_capitals_respect_case(log, data, query, expected) -> None:
+    assert offsets(search(log(data), query, 0, backwards=False, limits=ALL)) == expected
+    assert offsets(search(log(data), query, len(data), backwards=True, limits=ALL)) == expected[::-1]
 
 
 @pytest.mark.parametrize("backwards", [False, True])
-def test_a_search_goes_on_where_the_one_before_stopped(log, backwards) -> None:
+def test_a_search_continues_where_the_one_before_stopped(log, backwards) -> None:
     file = log(b"x" * 50)
     position, found = (50 if backwards else 0), []
     for _ in range(20):
-        part = search(
-            file, b"x", position, backwards=backwards, limits=SearchLimits(matches=7, bytes=1 << 40, seconds=60)
-        )
+        part = search(file, b"x", position, backwards=backwards, limits=replace(ALL, matches=7))
         found += offsets(part)
         if part.next is None:
             break
@@ -74,19 +60,17 @@ def test_a_call_stops_at_its_bytes_and_at_its_time(log, monkeypatch) -> None:
     assert search(file, b"here", 100, backwards=True, limits=SearchLimits(bytes=10)).next == 90
 
 
-def test_a_match_comes_with_its_line_free_of_control_characters(log) -> None:
-    file = log(b"first\n\x1b[31mred\x1b[0m needle \xff\x00 end\nlast\n")
-    match = search(file, b"needle", 0, backwards=False, limits=ALL).items[0]
+def test_a_match_has_its_line_or_its_neighbourhood_free_of_control_characters(log) -> None:
+    def found(data: bytes) -> Match:
+        return search(log(data), b"needle", 0, backwards=False, limits=ALL).items[0]
+
+    match = found(b"first\n\x1b[31mred\x1b[0m needle \xff\x00 end\nlast\n")
     assert (match.line_offset, match.text) == (6, "red needle \N{REPLACEMENT CHARACTER} end")
+    match = found(b"y" * 10_000 + b"needle" + b"z" * 10_000)
+    assert (match.line_offset, len(match.text)) == (9_800, 500)
 
 
-def test_of_a_line_without_end_only_the_neighbourhood_is_told(log) -> None:
-    match = search(log(b"y" * 10_000 + b"needle" + b"z" * 10_000), b"needle", 0, backwards=False, limits=ALL).items[0]
-    assert match.line_offset == 9_800
-    assert len(match.text) == 500
-
-
-def test_what_lies_behind_the_end_is_not_searched(log) -> None:
+def test_nothing_after_the_end_is_searched(log) -> None:
     found = search(log(b"abc"), b"a", 1000, backwards=False, limits=ALL)
     assert (found.items, found.next, found.size) == ([], None, 3)
 

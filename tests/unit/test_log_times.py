@@ -52,7 +52,9 @@ def test_only_logs_that_have_grown_are_recorded(run_dir: RunDir) -> None:
     assert [record.sizes for record in recorded(run_dir)] == [{OUT: 4}, {OUT: 8, ERR: 8}]
 
 
-def test_a_record_that_did_not_fit_on_the_disk_is_made_up_for(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_did_not_fit_on_the_disk_is_written_later(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
     times = LogTimes(run_dir.attempt(1), range(1))
     write(run_dir, b"one\n")
     with monkeypatch.context() as patch:
@@ -111,12 +113,8 @@ def test_what_a_job_writes_into_the_record_harms_nobody(run_dir: RunDir, monkeyp
 def test_bytes_come_in_the_order_of_the_record_and_times_never_decrease(run_dir: RunDir) -> None:
     record(run_dir.attempt(1), (10.0, {OUT: 4}), (5.0, {ERR: 7}), (10.5, {OUT: 9, ERR: 9}))
     times = read_log_times(run_dir, ATTEMPT)
-    assert [times[number] for number in range(len(times))] == [
-        (OUT, 0, 4, 10.0),
-        (ERR, 0, 7, 10.0),
-        (ERR, 7, 9, 10.5),
-        (OUT, 4, 9, 10.5),
-    ]
+    expected = [(OUT, 0, 4, 10.0), (ERR, 0, 7, 10.0), (ERR, 7, 9, 10.5), (OUT, 4, 9, 10.5)]
+    assert [times[number] for number in range(len(times))] == expected
     assert [times.number_at(OUT, offset) for offset in (0, 3, 4, 8, 9)] == [0, 0, 3, 3, None]
     assert list(times.numbers([ERR])) == [1, 2]
     assert times.number_since(10.1) == 2

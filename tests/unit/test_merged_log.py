@@ -17,7 +17,6 @@ from rekindle_service.run_readers.log_levels import LogLevel, level_of
 from rekindle_service.run_readers.merged_log import MergedLog, Position, ReadLimits, TimedLine
 
 ATTEMPT = AttemptInfo(1)
-LIMITS = ReadLimits(1000, seconds=60.0)
 
 
 class Writer:
@@ -63,11 +62,15 @@ def anything(_: TimedLine) -> bool:
     return True
 
 
+def up_to(lines: int) -> ReadLimits:
+    return ReadLimits(lines, seconds=60.0)
+
+
 def forward(writer: Writer, lines: int, **options: bool) -> Iterator[TimedLine]:
     position: Position | None = None
     while True:
         with writer.open(**options) as log:
-            page = log.after(position, ReadLimits(lines, 60.0), anything)
+            page = log.after(position, up_to(lines), anything)
         yield from page.lines
         if page.complete:
             return
@@ -79,7 +82,7 @@ def backward(writer: Writer, lines: int) -> list[TimedLine]:
     found: list[TimedLine] = []
     while True:
         with writer.open() as log:
-            page = log.before(position, ReadLimits(lines, 60.0), anything)
+            page = log.before(position, up_to(lines), anything)
         found[:0] = page.lines
         if page.complete:
             return found
@@ -125,13 +128,13 @@ def test_a_page_continues_from_any_line_in_both_directions(log: Writer) -> None:
     for number in range(20):
         log.step(f"{number}\n", rank=number % 3)
     with log.open() as merged:
-        page = merged.since(1002.5, ReadLimits(3, 60.0), anything)
+        page = merged.since(1002.5, up_to(3), anything)
         assert texts(page.lines) == ["9", "10", "11"]
-        assert texts(merged.before(page.previous, ReadLimits(2, 60.0), anything).lines) == ["7", "8"]
-        assert texts(merged.after(page.next, ReadLimits(2, 60.0), anything).lines) == ["12", "13"]
-        late = merged.since(9999.0, LIMITS, anything)
+        assert texts(merged.before(page.previous, up_to(2), anything).lines) == ["7", "8"]
+        assert texts(merged.after(page.next, up_to(2), anything).lines) == ["12", "13"]
+        late = merged.since(9999.0, up_to(1000), anything)
         assert late.lines == []
-        assert texts(merged.before(late.previous, ReadLimits(1, 60.0), anything).lines) == ["19"]
+        assert texts(merged.before(late.previous, up_to(1), anything).lines) == ["19"]
 
 
 def test_where_the_clock_was_set_back_the_order_stays(log: Writer) -> None:
@@ -156,9 +159,7 @@ def test_a_job_without_a_record_is_read_by_rank_and_without_times(log: Writer) -
     assert texts(backward(log, 1)) == ["a0", "b0", "a1", "b1"]
 
 
-def test_output_that_is_not_recorded_yet_waits_for_the_record_and_what_no_keeper_recorded_comes_last(
-    log: Writer,
-) -> None:
+def test_unrecorded_output_waits_for_the_record_and_comes_last_once_no_keeper_records_it(log: Writer) -> None:
     log.step("recorded\n", rank=1)
     log.write("not yet\n")
     assert texts(forward(log, 9, over=False)) == ["recorded"]
@@ -167,7 +168,7 @@ def test_output_that_is_not_recorded_yet_waits_for_the_record_and_what_no_keeper
     assert texts(forward(log, 9, over=False)) == ["recorded", "not yet"]
 
 
-def test_of_a_truncated_log_the_rest_is_read_and_what_is_missing_is_said(log: Writer, tmp_path: Path) -> None:
+def test_a_truncated_log_is_read_with_a_note_of_the_removed_bytes(log: Writer, tmp_path: Path) -> None:
     if not can_punch_holes(tmp_path):
         pytest.skip("this file system cannot punch holes")
     for part in range(100):
@@ -190,12 +191,12 @@ def test_a_rank_with_a_million_lines_a_minute_and_63_others_are_read_page_by_pag
         for _ in range(4):
             log.step(loud)
     with log.open(64) as merged:
-        page = merged.before(None, ReadLimits(500, seconds=60.0), anything)
-        assert len(merged.since(log.now - 5, ReadLimits(500, seconds=60.0), anything).lines) == 500
-        quiet = merged.before(None, ReadLimits(5, seconds=60.0), lambda line: line.rank == 63)
+        page = merged.before(None, up_to(500), anything)
+        assert len(merged.since(log.now - 5, up_to(500), anything).lines) == 500
+        silent = merged.before(None, up_to(5), lambda line: line.rank == 63)
     assert page.lines[-1].text == "step 0003999 loss=0.5"
     assert len(page.lines) == 500
-    assert texts(quiet.lines) == [f"{second} of 63" for second in range(15, 20)]
+    assert texts(silent.lines) == [f"{second} of 63" for second in range(15, 20)]
 
 
 def test_a_search_that_takes_too_long_stops_and_continues(log: Writer) -> None:
@@ -222,14 +223,11 @@ def test_a_progress_bar_is_its_last_state_and_a_long_line_its_beginning(log: Wri
 
 
 @pytest.mark.parametrize("text", ["", "0-stdout-1", "0-stdin-1-2", "x-stdout-1-2", "0-stdout-1-99999999999999999999"])
-def test_what_is_no_position_is_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match="no position"):
-        Position.parse(text)
-
-
-def test_positions_survive_as_text() -> None:
+def test_a_position_survives_as_text_and_other_text_is_rejected(text: str) -> None:
     position = Position(LogName(3, "stderr"), 5, 9)
     assert Position.parse(str(position)) == position
+    with pytest.raises(ValueError, match="no position"):
+        Position.parse(text)
 
 
 @pytest.mark.parametrize(

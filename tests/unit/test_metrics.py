@@ -1,5 +1,7 @@
 import itertools
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,8 +23,11 @@ def downsampled(values: list[float | None], max_points: int) -> list[Point]:
     return series.points()
 
 
-def test_a_short_series_is_left_as_it_is() -> None:
+def test_a_short_series_is_left_as_it_is_and_a_long_one_keeps_points_all_along() -> None:
     assert downsampled([3.0, 1.0, None, 2.0], 10) == points([3.0, 1.0, None, 2.0])
+    steps = [point.step for point in downsampled([float(i % 7) for i in range(100_000)], 300)]
+    assert len(steps) > 60
+    assert max(later - earlier for earlier, later in itertools.pairwise(steps)) < 3000
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6)), max_size=600), st.integers(4, 50))
@@ -40,12 +45,6 @@ def test_downsampling_keeps_the_extremes_the_gaps_the_last_point_and_the_bound(
     if values:
         assert kept[-1].step == len(values) - 1
         assert (None in values) == (None in [point.value for point in kept])
-
-
-def test_a_long_series_keeps_points_all_along() -> None:
-    steps = [point.step for point in downsampled([float(i % 7) for i in range(100_000)], 300)]
-    assert len(steps) > 60
-    assert max(later - earlier for earlier, later in itertools.pairwise(steps)) < 3000
 
 
 def write(path: Path, *lines: object) -> None:
@@ -96,17 +95,13 @@ def test_a_line_without_end_costs_no_memory(tmp_path: Path) -> None:
     assert [line.step for line in read_metric_lines(tmp_path, path, 0)] == [1]
 
 
-@pytest.mark.parametrize("plant", ["link", "fifo", "folder", "absent"])
-def test_only_a_regular_file_is_read(tmp_path: Path, plant: str) -> None:
-    import os
-
-    secret = tmp_path / "secret"
-    write(secret, {"step": 1, "epoch": 0, "at": 1.0, "values": {"loss": 1.0}})
+@pytest.mark.parametrize(
+    "plant",
+    [lambda path: path.symlink_to(path.with_name("secret")), os.mkfifo, Path.mkdir, lambda path: None],
+    ids=["link", "fifo", "directory", "absent"],
+)
+def test_only_a_regular_file_is_read(tmp_path: Path, plant: Callable[[Path], None]) -> None:
+    write(tmp_path / "secret", {"step": 1, "epoch": 0, "at": 1.0, "values": {"loss": 1.0}})
     path = tmp_path / "metrics.jsonl"
-    if plant == "link":
-        path.symlink_to(secret)
-    elif plant == "fifo":
-        os.mkfifo(path)
-    elif plant == "folder":
-        path.mkdir()
+    plant(path)
     assert list(read_metric_lines(tmp_path, path, 0)) == []

@@ -1,4 +1,4 @@
-"""What is told, to whom, signed how, and what is made of the answer."""
+"""Which events are notified, to whom, how they are signed, and what follows from the answer."""
 
 import hashlib
 import hmac
@@ -24,31 +24,28 @@ def event(kind: str = "state", **columns: Any) -> Event:
 
 
 @pytest.mark.parametrize(
-    ("from_state", "to_state", "told"),
+    ("columns", "expected"),
     [
-        ("starting", "running", EventType.STARTED),
-        ("running", "recovering", EventType.ATTEMPT_FAILED),
-        ("recovering", "running", EventType.RECOVERED),
-        ("running", "succeeded", EventType.SUCCEEDED),
-        ("recovering", "failed", EventType.FAILED),
-        ("queued", "cancelled", EventType.CANCELLED),
-        ("running", "queued", EventType.DRAINED),
-        ("failed", "queued", None),  # resumed by a person, who knows
-        ("queued", "starting", None),
+        ({"kind": "straggler"}, EventType.STRAGGLER),
+        ({"kind": "chaos"}, EventType.FAULT_INJECTED),
+        ({"kind": "intent"}, None),
+        ({"kind": "something of a later version"}, None),
+        ({"from_state": "running", "to_state": "of a later version"}, None),
+        ({"from_state": "starting", "to_state": "running"}, EventType.STARTED),
+        ({"from_state": "running", "to_state": "recovering"}, EventType.ATTEMPT_FAILED),
+        ({"from_state": "recovering", "to_state": "running"}, EventType.RECOVERED),
+        ({"from_state": "running", "to_state": "succeeded"}, EventType.SUCCEEDED),
+        ({"from_state": "recovering", "to_state": "failed"}, EventType.FAILED),
+        ({"from_state": "queued", "to_state": "cancelled"}, EventType.CANCELLED),
+        ({"from_state": "running", "to_state": "queued"}, EventType.DRAINED),
+        ({"from_state": "failed", "to_state": "queued"}, None),  # resumed by a person, who knows it
+        ({"from_state": "queued", "to_state": "starting"}, None),
     ],
 )
-def test_a_change_of_state_is_told_by_the_name_that_a_person_has_for_it(
-    from_state: str, to_state: str, told: EventType | None
+def test_an_event_is_notified_by_the_name_that_a_person_has_for_it(
+    columns: dict[str, str], expected: EventType | None
 ) -> None:
-    assert event_type(event(from_state=from_state, to_state=to_state)) is told
-
-
-def test_remarks_are_told_and_wishes_are_not() -> None:
-    assert event_type(event("straggler")) is EventType.STRAGGLER
-    assert event_type(event("chaos")) is EventType.FAULT_INJECTED
-    assert event_type(event("intent")) is None
-    assert event_type(event("something of a newer version")) is None
-    assert event_type(event(from_state="running", to_state="of a newer version")) is None
+    assert event_type(event(**columns)) is expected
 
 
 def test_a_notice_names_job_reason_and_the_outcome_of_the_attempt_that_ended_then() -> None:
@@ -59,18 +56,18 @@ def test_a_notice_names_job_reason_and_the_outcome_of_the_attempt_that_ended_the
     attempts = [attempt(1, 900.0, "first"), attempt(2, 999.0, "x" * 9999), attempt(3, 2000.0, "later")]
     failed = event(from_state="running", to_state="recovering", reason="\x1b[2Jagain")
     job = a_job(id="abcdefghij", name="digits\n", env={"KEY": "s3cr3t"})
-    told = build_payload(failed, EventType.ATTEMPT_FAILED, job, attempts)
-    body = json.loads(told.body)
+    payload = build_payload(failed, EventType.ATTEMPT_FAILED, job, attempts)
+    body = json.loads(payload.body)
     assert (body["id"], body["event"], body["at"]) == ("abcdefghij-7", "attempt_failed", "1970-01-01T00:16:40.000Z")
     assert (body["job"]["name"], body["reason"]) == ("digits\n", "\x1b[2Jagain")
     assert body["outcome"]["class"] == "oom"
     assert len(body["outcome"]["message"]) == 2000
-    assert told.body.isascii()
-    assert b"\x1b" not in told.body
-    assert b"s3cr3t" not in told.body
+    assert payload.body.isascii()
+    assert b"\x1b" not in payload.body
+    assert b"s3cr3t" not in payload.body
 
 
-def test_a_job_that_was_deleted_meanwhile_is_told_by_its_id() -> None:
+def test_a_deleted_job_is_named_by_its_id() -> None:
     body = json.loads(build_payload(event(to_state="failed"), EventType.FAILED, None, []).body)
     assert (body["job"]["id"], body["job"]["name"], body["outcome"]) == ("abcdefghij", None, None)
 
@@ -83,32 +80,23 @@ def test_the_signature_covers_the_moment_and_the_body() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "verdict"),
-    [
-        *((status, "DELIVERED") for status in (200, 204)),
-        *((status, "REJECTED") for status in (302, 404, 410)),
-        *((status, "RETRY") for status in (408, 429, 500, 503)),
-    ],
+    ("verdict", "statuses"),
+    [("DELIVERED", [200, 204]), ("REJECTED", [302, 404, 410]), ("RETRY", [408, 429, 500, 503])],
 )
-def test_an_answer_says_whether_trying_again_makes_sense(status: int, verdict: str) -> None:
-    assert delivery_of(status).result is DeliveryResult[verdict]
+def test_an_answer_shows_whether_trying_again_makes_sense(verdict: str, statuses: list[int]) -> None:
+    assert {delivery_of(status).result for status in statuses} == {DeliveryResult[verdict]}
 
 
 def test_a_hook_gets_the_event_and_none_of_the_servers_settings() -> None:
-    told = build_payload(event(to_state="failed"), EventType.FAILED, None, [])
-    environment = hook_environment(told, {"PATH": "/bin", "REKINDLE_TOKEN": "s", "REKINDLE_NOTIFY": "s"})
-    assert environment.keys() == {
-        "PATH",
-        "REKINDLE_EVENT",
-        "REKINDLE_EVENT_ID",
-        "REKINDLE_EVENT_JSON",
-        "REKINDLE_JOB_ID",
-    }
+    payload = build_payload(event(to_state="failed"), EventType.FAILED, None, [])
+    environment = hook_environment(payload, {"PATH": "/bin", "REKINDLE_TOKEN": "s", "REKINDLE_NOTIFY": "s"})
+    names = {"REKINDLE_EVENT", "REKINDLE_EVENT_ID", "REKINDLE_EVENT_JSON", "REKINDLE_JOB_ID"}
+    assert environment.keys() == {"PATH", *names}
     assert json.loads(environment["REKINDLE_EVENT_JSON"])["event"] == environment["REKINDLE_EVENT"] == "failed"
 
 
 @pytest.mark.parametrize(
-    ("target", "told"),
+    ("target", "rule"),
     [
         ({}, "exactly one of url and command"),
         ({"url": "https://a.example", "command": ["/bin/true"]}, "exactly one of url and command"),
@@ -123,8 +111,8 @@ def test_a_hook_gets_the_event_and_none_of_the_servers_settings() -> None:
         ({"command": ["/bin/true"], "shell": True}, "not permitted"),
     ],
 )
-def test_a_wrong_receiver_is_refused_with_the_rule(target: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
+def test_a_wrong_receiver_is_refused_with_the_rule(target: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ValidationError, match=rule):
         NotificationTarget.model_validate(target)
 
 

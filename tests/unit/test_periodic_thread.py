@@ -6,7 +6,7 @@ from e2e.waiting import until
 from rekindle_service.periodic_thread import PeriodicThread
 
 
-def test_it_outlives_errors_tells_each_once_and_again_after_a_success() -> None:
+def test_it_outlives_errors_and_logs_each_once_and_again_after_a_success() -> None:
     outcomes = iter(["lost", "lost", None, "lost", "full"])
     runs: list[str | None] = []
     over = threading.Event()

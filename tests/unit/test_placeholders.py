@@ -11,8 +11,8 @@ from rekindle.contract.run_dir.paths import RunDir
 @pytest.fixture
 def run_dir(tmp_path: Path) -> RunDir:
     run_dir = RunDir(tmp_path / "runs" / "job0000001")
-    for folder in (run_dir.code, run_dir.snapshots):
-        folder.mkdir(parents=True)
+    for directory in (run_dir.code, run_dir.snapshots):
+        directory.mkdir(parents=True)
     return run_dir
 
 
@@ -30,32 +30,26 @@ def saved(path: Path, at: int, text: str = "x") -> str:
 
 def test_each_placeholder_has_its_value_wherever_it_stands_in_an_argument(run_dir: RunDir) -> None:
     args = ("--out={snapshots}/x", "{run}", "{job}.{attempt}")
-    assert filled(run_dir, *args, attempt=7) == [
-        f"--out={run_dir.snapshots}/x", str(run_dir.root), "job0000001.7",
-    ]  # fmt: skip
+    expected = [f"--out={run_dir.snapshots}/x", str(run_dir.root), "job0000001.7"]
+    assert filled(run_dir, *args, attempt=7) == expected
 
 
 TEXTS = ['{"lr": 0.1, "a": {"b": []}}', "{}", "{0}", "${dir}/x", "{lr:0.1}", "{a b}", "{", "}{", "{a.b}", "{1: 2}"]
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_other_braces_are_text(run_dir: RunDir, text: str) -> None:
-    assert unknown_placeholders([text], conditions=False) == []
-    assert filled(run_dir, text) == [text]
-
-
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "expected"),
     [
+        *((text, text) for text in TEXTS),
         ("{{epoch}}", "{epoch}"),
         ("{{{job}}}", "{{job}}"),
         ("{{latest:*.pt}}", "{latest:*.pt}"),
         ("x{{job}}y", "x{job}y"),
     ],
 )
-def test_doubled_braces_are_an_escape(run_dir: RunDir, text: str, meant: str) -> None:
+def test_other_braces_are_text_and_doubled_ones_an_escape(run_dir: RunDir, text: str, expected: str) -> None:
     assert unknown_placeholders([text], conditions=False) == []
-    assert filled(run_dir, text) == [meant]
+    assert filled(run_dir, text) == [expected]
 
 
 def test_unknown_placeholders_are_found_and_conditions_only_where_they_belong() -> None:
@@ -69,11 +63,11 @@ def test_the_latest_file_is_found_in_the_working_directory_the_snapshots_or_by_a
     run_dir: RunDir, tmp_path: Path
 ) -> None:
     saved(run_dir.code / "epoch-9.pt", 5)
-    newest = saved(run_dir.snapshots / "epoch-10.pt", 7)
+    latest = saved(run_dir.snapshots / "epoch-10.pt", 7)
     saved(run_dir.snapshots / "epoch-11.pt", 9, text="")
     saved(run_dir.snapshots / "epoch-12.pt.torn-3", 9)
-    assert filled(run_dir, "--resume", "{latest:*.pt}") == ["--resume", newest]
-    assert filled(run_dir, "{latest:epoch*}") == [newest], "neither an empty file nor one that was moved aside"
+    assert filled(run_dir, "--resume", "{latest:*.pt}") == ["--resume", latest]
+    assert filled(run_dir, "{latest:epoch*}") == [latest], "neither an empty file nor one that was moved aside"
     elsewhere = saved(tmp_path / "data" / "deep" / "er" / "last.ckpt", 1)
     assert filled(run_dir, f"--resume={{latest:{tmp_path}/data/**/*.ckpt}}") == [f"--resume={elsewhere}"]
 
@@ -97,7 +91,7 @@ def test_directories_count_and_of_equal_times_the_later_number(run_dir: RunDir) 
         (["-r", "{latest:*.pt}"], []),
     ],
 )
-def test_an_argument_without_its_file_is_left_out_with_its_option(
+def test_an_argument_without_its_file_is_omitted_with_its_option(
     run_dir: RunDir, args: list[str], left: list[str]
 ) -> None:
     assert filled(run_dir, *args) == left
@@ -107,12 +101,12 @@ def test_restart_arguments_come_from_the_second_attempt_on_and_in_a_job_that_con
     options = {"on_restart": ["--resume", "{latest:*.pt}", "--again"]}
     assert filled(run_dir, "a", **options) == ["a"]
     assert filled(run_dir, "a", attempt=2, **options) == ["a", "--again"]
-    newest = saved(run_dir.code / "a.pt", 1)
-    assert filled(run_dir, "a", attempt=2, **options) == ["a", "--resume", newest, "--again"]
-    assert filled(run_dir, "a", continue_from="job0000002", **options) == ["a", "--resume", newest, "--again"]
+    latest = saved(run_dir.code / "a.pt", 1)
+    assert filled(run_dir, "a", attempt=2, **options) == ["a", "--resume", latest, "--again"]
+    assert filled(run_dir, "a", continue_from="job0000002", **options) == ["a", "--resume", latest, "--again"]
 
 
-def test_a_condition_that_is_not_met_leaves_out_all_restart_arguments(run_dir: RunDir) -> None:
+def test_a_condition_that_is_not_met_omits_all_restart_arguments(run_dir: RunDir) -> None:
     options = {"on_restart": ["--init_from=resume", "{exists:out/ckpt.pt}"]}
     assert filled(run_dir, "a", attempt=2, **options) == ["a"]
     saved(run_dir.code / "out" / "ckpt.pt", 1)

@@ -53,7 +53,7 @@ def test_the_visible_devices_of_the_environment_are_a_choice_of_devices(code, va
 
 
 @pytest.mark.parametrize(
-    ("value", "device", "machine", "said"),
+    ("value", "device", "machine", "reason"),
     [
         ("8", "auto", GPUS, "choose them with device (--device)"),
         ("5,5", "auto", GPUS, "must name different GPUs"),
@@ -62,10 +62,10 @@ def test_the_visible_devices_of_the_environment_are_a_choice_of_devices(code, va
         ("0", "auto", cpu_machine(2), "it has no GPU"),
     ],
 )
-def test_visible_devices_that_cannot_be_honoured_are_an_error(code, value, device, machine, said):
+def test_visible_devices_that_cannot_be_honoured_are_an_error(code, value, device, machine, reason):
     (error,) = errors(asked(code, device=device, env={"CUDA_VISIBLE_DEVICES": value}), machine)
     assert error[0] == "env.CUDA_VISIBLE_DEVICES"
-    assert said in " ".join(error)
+    assert reason in " ".join(error)
 
 
 def test_devices_that_this_machine_does_not_have_are_an_error(code):

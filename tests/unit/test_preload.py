@@ -8,13 +8,7 @@ from rekindle.contract.job import JobSpec, TargetKind
 from rekindle.keeper.torchrun import preload as preloading
 from rekindle.keeper.torchrun.preload import preload, safe_imports
 
-
-def named(source):
-    return safe_imports(ast.parse(source))
-
-
-def test_only_what_is_known_to_be_harmless_is_named():
-    source = """
+IMPORTS = """
 import torch, os
 import numpy as np
 import torch.nn.functional as F
@@ -23,19 +17,20 @@ from mine import torch as other
 from . import torchmetrics
 import tensorflow
 """
-    assert named(source) == ["torch", "numpy", "torch.nn.functional", "torchvision.models"]
 
 
-def test_imports_inside_functions_and_conditions_count():
-    assert named("def f():\n  if x:\n    import sklearn.datasets\n") == ["sklearn.datasets"]
-
-
-def test_a_name_that_only_begins_like_a_harmless_one_does_not_count():
-    assert named("import torch_of_mine, numpy_evil.x") == []
-
-
-def test_a_script_that_uses_run_gets_its_parts():
-    assert named("import rekindle") == ["rekindle", "rekindle.training.run"]
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (IMPORTS, ["torch", "numpy", "torch.nn.functional", "torchvision.models"]),
+        ("def f():\n  if x:\n    import sklearn.datasets\n", ["sklearn.datasets"]),
+        ("import torch_of_mine, numpy_evil.x", []),
+        ("import rekindle", ["rekindle", "rekindle.training.run"]),
+    ],
+    ids=["known ones", "inside a function and a condition", "names that begin like known ones", "a Run and its parts"],
+)
+def test_only_imports_known_to_be_harmless_are_named(source, expected):
+    assert safe_imports(ast.parse(source)) == expected
 
 
 @pytest.fixture
@@ -53,21 +48,17 @@ def job(tmp_path, monkeypatch):
     return make
 
 
-@pytest.mark.parametrize("source", [b"import (", b"\x00", b"\xff\xfe\x00", b"(" * 100_000, b"-" * 100_000 + b"1"])
-def test_a_script_that_cannot_be_read_is_preloaded_nothing_for(tmp_path, job, source):
-    assert preload(job(source), tmp_path) == []
-
-
-def test_a_script_that_is_not_there_is_preloaded_nothing_for(tmp_path, job):
-    spec = job(b"")
-    (tmp_path / "train.py").unlink()
+@pytest.mark.parametrize("source", [b"import (", b"\x00", b"\xff\xfe\x00", b"(" * 100_000, b"-" * 100_000 + b"1", None])
+def test_nothing_is_preloaded_for_a_script_that_is_absent_or_cannot_be_read(tmp_path, job, source):
+    spec = job(source or b"")
+    if source is None:
+        (tmp_path / "train.py").unlink()
     assert preload(spec, tmp_path) == []
 
 
-def test_what_cannot_be_imported_is_told_and_does_no_harm(tmp_path, job):
-    failed = preload(job(b"import numpy.no_such_thing\n"), tmp_path)
-    assert len(failed) == 1
-    assert failed[0].startswith("numpy.no_such_thing: ")
+def test_an_import_that_fails_is_reported_and_does_no_harm(tmp_path, job):
+    (failed,) = preload(job(b"import numpy.no_such_thing\n"), tmp_path)
+    assert failed.startswith("numpy.no_such_thing: ")
 
 
 def test_a_module_is_found_without_importing_its_package(tmp_path, job):

@@ -18,20 +18,13 @@ def sleeper():
         process.kill()
 
 
-def test_this_very_process_is_alive():
+def test_this_process_is_alive_and_neither_a_reuse_of_its_pid_nor_one_of_another_boot():
     own = ProcessIdentity.own()
     assert own.pid == os.getpid()
     assert own.alive()
     assert ProcessIdentity.from_json({"pid": own.pid, "start_time": own.start_time, "boot_id": own.boot_id}) == own
-
-
-def test_a_reused_pid_is_somebody_else():
-    own = ProcessIdentity.own()
     assert not replace(own, start_time=own.start_time - 1).alive()
-
-
-def test_everybody_of_another_boot_is_gone():
-    assert not replace(ProcessIdentity.own(), boot_id="of-yesterday").alive()
+    assert not replace(own, boot_id="of-yesterday").alive()
 
 
 def test_a_zombie_has_ended(sleeper):
@@ -49,10 +42,6 @@ def test_nobody_has_no_properties():
     assert ProcessIdentity.of(NOBODY) is None
     assert (start_time(NOBODY), process_state(NOBODY), parent_of(NOBODY), cpu_seconds(NOBODY)) == (None, None, None, 0)
     assert ProcessIdentity.of(-1) is None
-
-
-def test_a_parent_is_known_by_its_child(sleeper):
-    assert parent_of(sleeper.pid) == os.getpid()
 
 
 def test_a_name_full_of_brackets_and_spaces_hides_nothing(tmp_path):

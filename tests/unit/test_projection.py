@@ -55,58 +55,33 @@ def ways(effect):
     return [change.to for change in effect.states]
 
 
-def test_no_records_have_no_effect(job):
-    assert project(job, [], []) is None
-
-
-def test_a_run_without_trouble_goes_from_starting_over_running_to_its_end(job, records):
+def test_a_run_without_trouble_starts_runs_and_succeeds(job, records):
     lines = records(
         attempt_started(1), ranks_running(1), attempt_ended(1, SUCCESS), job_ended("succeeded", outcome=SUCCESS)
     )
     effect = project(job, [], lines)
     assert ways(effect) == ["running", "succeeded"]
-    assert effect.columns["ended_at"] == 4.0
-    assert effect.columns["progress"] == 1.0
-    assert effect.columns["outcome"] == SUCCESS
-    assert effect.columns["devices"] == []
-    assert effect.columns["restarts"] == 0
+    expected = {"ended_at": 4.0, "progress": 1.0, "outcome": SUCCESS, "devices": [], "restarts": 0}
+    assert {name: effect.columns[name] for name in expected} == expected
     assert effect.offset == lines[-1].end
 
 
-def test_a_failed_attempt_leads_to_recovering_only_when_another_one_comes(job, records):
-    effect = project(job, [], records(attempt_started(1), ranks_running(1), attempt_ended(1), retry(1)))
+def test_a_failed_attempt_leads_to_recovering_when_another_one_comes_and_to_running_with_its_ranks(job, records):
+    failed = [attempt_started(1), ranks_running(1), attempt_ended(1)]
+    assert ways(project(job, [], records(*failed))) == ["running"]
+    effect = project(job, [], records(*failed, retry(1)))
     assert ways(effect) == ["running", "recovering"]
-    assert effect.columns["next_try_at"] == 50.0
-    assert effect.columns["outcome"] == FAILURE
-    effect = project(job, [], records(attempt_started(1), ranks_running(1), attempt_ended(1)))
-    assert ways(effect) == ["running"]
-
-
-def test_the_reason_of_a_recovery_is_gone_once_the_ranks_run_again(job, records):
-    effect = project(
-        job,
-        [],
-        records(attempt_started(1), ranks_running(1), attempt_ended(1), retry(1), attempt_started(2), ranks_running(2)),
-    )
+    assert (effect.columns["next_try_at"], effect.columns["outcome"]) == (50.0, FAILURE)
+    effect = project(job, [], records(*failed, retry(1), attempt_started(2), ranks_running(2)))
     assert ways(effect) == ["running", "recovering", "running"]
-    assert effect.columns["outcome"] is None
-    assert effect.columns["next_try_at"] is None
-    assert effect.columns["attempt"] == 2
-    assert effect.columns["restarts"] == 1
+    expected = {"outcome": None, "next_try_at": None, "attempt": 2, "restarts": 1}
+    assert {name: effect.columns[name] for name in expected} == expected
 
 
-def test_attempts_hold_what_the_journal_tells_of_them(job, records):
-    effect = project(
-        job,
-        [],
-        records(
-            attempt_started(1, world_size=3),
-            ranks_running(1),
-            ("resumed", {"attempt": 1, "step": 40}),
-            attempt_ended(1, resumed_from_step=40, last_step=57, snapshot_step=50),
-            retry(1),
-        ),
-    )
+def test_attempts_hold_what_the_journal_reports_of_them(job, records):
+    resumed = ("resumed", {"attempt": 1, "step": 40})
+    ended = attempt_ended(1, resumed_from_step=40, last_step=57, snapshot_step=50)
+    effect = project(job, [], records(attempt_started(1, world_size=3), ranks_running(1), resumed, ended, retry(1)))
     attempt = effect.attempts[1]
     assert (attempt.started_at, attempt.ranks_running_at, attempt.ended_at) == (1.0, 2.0, 4.0)
     assert (attempt.resumed_from_step, attempt.last_step, attempt.snapshot_step) == (40, 57, 50)
@@ -136,32 +111,30 @@ def test_reading_record_by_record_gives_the_same_as_reading_all_at_once(job, rec
     )
 
 
-def test_the_end_of_an_earlier_run_says_nothing_about_this_one(job, records):
+def test_the_end_of_an_earlier_run_does_not_end_this_one(job, records):
     job.run = 2
     effect = project(job, [], records(job_ended("failed", run=1), attempt_started(1, run=2), ranks_running(1)))
     assert ways(effect) == ["running"]
     assert "ended_at" not in effect.columns
 
 
-def test_a_job_ends_once_however_often_the_journal_says_so(job, records):
+def test_no_records_have_no_effect(job):
+    assert project(job, [], []) is None
+
+
+def test_a_job_ends_once_whatever_its_journal_says_afterwards(job, records):
     effect = project(job, [], records(job_ended("failed"), job_ended("succeeded"), retry(1), ranks_running(1)))
     assert ways(effect) == ["failed"]
+    cancelled = a_job(state=JobState.CANCELLED, run=1)
+    assert ways(project(cancelled, [], records(attempt_started(1), ranks_running(1), job_ended("failed")))) == []
 
 
-def test_a_job_that_is_over_is_not_brought_back_by_its_journal(records):
-    job = a_job(state=JobState.CANCELLED, run=1)
-    assert ways(project(job, [], records(attempt_started(1), ranks_running(1), job_ended("failed")))) == []
-
-
-def test_a_drained_job_goes_back_to_the_queue(job, records):
+def test_a_drained_job_returns_to_the_queue_and_one_cancelled_between_attempts_has_an_outcome(job, records):
     effect = project(job, [], records(job_ended("queued")))
     assert ways(effect) == ["queued"]
     assert effect.requeued
     assert "ended_at" not in effect.columns
     assert effect.columns["outcome"]["class"] == "preempted"
-
-
-def test_a_job_cancelled_between_attempts_has_an_outcome(job, records):
     assert project(job, [], records(job_ended("cancelled"))).columns["outcome"]["class"] == "cancelled"
 
 
@@ -189,44 +162,37 @@ def test_a_malformed_record_is_skipped_and_noted(job, bad, records):
     assert "journal.jsonl" in effect.columns["notice"]
 
 
+CORRUPTED = {"fault": "corrupt-snapshot", "rank": None, "snapshot": 40}
+KILLED = {"fault": "kill", "rank": 1, "snapshot": None}
+
+
 def fault_injected(number, **fields):
     return "fault_injected", {"attempt": number, **fields}
 
 
-def test_injected_faults_are_kept_with_their_attempt_and_told_as_events(job, records):
-    lines = [
-        attempt_started(1),
-        ranks_running(1),
-        fault_injected(1, fault="corrupt-snapshot", rank=None, snapshot=40),
-        fault_injected(1, fault="kill", rank=1, snapshot=None),
-    ]
+SKIP = {"step": 40, "reason": "model.pt: another checksum"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "event", "sentence"),
+    [
+        ("fault_injected", CORRUPTED, "chaos", "corrupt-snapshot of step 40"),
+        ("fault_injected", KILLED, "chaos", "kill rank 1"),
+        ("snapshot_skipped", SKIP, "snapshot_skipped", "the snapshot of step 40 was skipped: " + SKIP["reason"]),
+        (RecordType.STRAGGLER, {"rank": 1, "share": 0.75}, "straggler", "the others wait 75% of the time for rank 1"),
+        (RecordType.STRAGGLER, {"rank": 1, "share": None}, "straggler", "the others no longer wait for rank 1"),
+    ],
+)
+def test_faults_skipped_snapshots_and_stragglers_become_events(job, records, kind, fields, event, sentence):
+    lines = [attempt_started(1), ranks_running(1), (kind, {"attempt": 1, **fields})]
     effect = project(job, [], records(*lines))
-    assert effect.attempts[1].faults == [
-        {"at": 3.0, "fault": "corrupt-snapshot", "rank": None, "snapshot": 40},
-        {"at": 4.0, "fault": "kill", "rank": 1, "snapshot": None},
-    ]
-    sentences = [event.sentence for event in effect.events if event.kind == "chaos"]
-    assert sentences == ["attempt 1: corrupt-snapshot of step 40", "attempt 1: kill rank 1"]
+    assert [(each.kind, each.sentence) for each in effect.events] == [(event, f"attempt 1: {sentence}")]
     assert ways(effect) == ["running"]
 
 
-def test_a_skipped_snapshot_is_part_of_the_story(job, records):
-    skip = {"attempt": 1, "step": 40, "reason": "model.pt: another checksum"}
-    effect = project(job, [], records(attempt_started(1), ranks_running(1), ("snapshot_skipped", skip)))
-    assert [(event.kind, event.sentence) for event in effect.events] == [
-        ("snapshot_skipped", "attempt 1: the snapshot of step 40 was skipped: model.pt: another checksum")
-    ]
-
-
-def test_a_straggler_found_and_cleared_is_part_of_the_story(job, records):
-    found, cleared = {"attempt": 1, "rank": 1, "share": 0.75}, {"attempt": 1, "rank": 1, "share": None}
-    lines = [attempt_started(1), ranks_running(1), (RecordType.STRAGGLER, found), (RecordType.STRAGGLER, cleared)]
-    effect = project(job, [], records(*lines))
-    assert [(event.kind, event.sentence) for event in effect.events] == [
-        ("straggler", "attempt 1: the others wait 75% of the time for rank 1"),
-        ("straggler", "attempt 1: the others no longer wait for rank 1"),
-    ]
-    assert ways(effect) == ["running"]
+def test_injected_faults_are_kept_with_their_attempt(job, records):
+    effect = project(job, [], records(attempt_started(1), fault_injected(1, **CORRUPTED), fault_injected(1, **KILLED)))
+    assert effect.attempts[1].faults == [{"at": 2.0, **CORRUPTED}, {"at": 3.0, **KILLED}]
 
 
 @pytest.mark.parametrize(
@@ -241,11 +207,8 @@ def test_a_malformed_fault_is_skipped(job, fields, records):
 
 
 def keeper_started(devices, run=1):
-    return "keeper_started", {
-        "run": run,
-        "keeper": {"pid": 1, "start_time": 2, "boot_id": "b"},
-        **({} if devices is None else {"devices": devices}),
-    }
+    keeper = {"pid": 1, "start_time": 2, "boot_id": "b"}
+    return "keeper_started", {"run": run, "keeper": keeper, **({} if devices is None else {"devices": devices})}
 
 
 def devices_held(*devices, run=1):
@@ -257,16 +220,11 @@ def begun_on(number, *devices, run=1):
 
 
 RESIZED = Outcome.from_json({"class": "preempted", "message": "…", "evidence": {"ending": "resize"}}).to_json()
-SETTLED = {"wanted_devices": None, "displaced": None}
 
 
-def resizing(devices, wanted, run=1):
+def resizing(devices, wanted):
     displaced = {"kind": "resize", "by": None, "reason": "…", "at": 1.0}
-    return a_job(state=JobState.RUNNING, run=run, devices=devices, wanted_devices=wanted, displaced=displaced)
-
-
-def settled(effect):
-    return None if effect is None or "wanted_devices" not in effect.columns else effect.columns["devices"]
+    return a_job(state=JobState.RUNNING, run=1, devices=devices, wanted_devices=wanted, displaced=displaced)
 
 
 def test_a_keeper_of_an_earlier_version_does_not_change_devices(job, records):
@@ -274,28 +232,27 @@ def test_a_keeper_of_an_earlier_version_does_not_change_devices(job, records):
     assert project(job, [], records(keeper_started(["cpu:0", "cpu:1"]))).columns == {"can_resize": True}
 
 
-def test_a_slot_is_given_up_when_the_next_attempt_begins_without_it(records):
-    job = resizing(["a", "b", "c"], ["a"])
-    assert settled(project(job, [], records(devices_held("a", "b", "c")))) is None
-    assert settled(project(job, [], records(begun_on(2, "a", "b", "c")))) is None
-    effect = project(job, [], records(begun_on(2, "a")))
-    assert settled(effect) == ["a"]
-    assert {name: effect.columns[name] for name in SETTLED} == SETTLED
-    assert effect.columns["devices_since"] == 1.0
-
-
-def test_a_slot_is_given_up_when_the_keeper_says_that_it_does_not_use_it(records):
-    job = resizing(["a", "b", "c"], ["a"])
-    assert settled(project(job, [], records(devices_held("a")))) == ["a"]
-    assert settled(project(job, [], records(keeper_started(["a"])))) == ["a"]
-    assert settled(project(job, [], records(devices_held("a", run=0)))) is None
-    assert settled(project(resizing(["a", "b"], ["a"], run=2), [], records(begun_on(1, "a", run=1)))) is None
-
-
-def test_more_slots_are_settled_only_once_an_attempt_runs_on_them(records):
-    job = resizing(["a", "b"], ["a", "b"])
-    assert settled(project(job, [], records(devices_held("a", "b")))) is None
-    assert settled(project(job, [], records(begun_on(2, "a", "b")))) == ["a", "b"]
+@pytest.mark.parametrize(
+    ("had", "wanted", "record", "expected"),
+    [
+        ("abc", "a", devices_held(*"abc"), None),
+        ("abc", "a", begun_on(2, *"abc"), None),
+        ("abc", "a", begun_on(2, "a"), ["a"]),
+        ("abc", "a", devices_held("a"), ["a"]),
+        ("abc", "a", keeper_started(["a"]), ["a"]),
+        ("abc", "a", devices_held("a", run=0), None),
+        ("ab", "a", begun_on(1, "a", run=0), None),
+        ("ab", "ab", devices_held(*"ab"), None),
+        ("ab", "ab", begun_on(2, *"ab"), ["a", "b"]),
+    ],
+)
+def test_slots_are_settled_once_the_journal_shows_that_only_they_are_used(records, had, wanted, record, expected):
+    effect = project(resizing(list(had), list(wanted)), [], records(record))
+    if expected is None:
+        assert effect is None or "wanted_devices" not in effect.columns
+    else:
+        settled = {"devices": expected, "wanted_devices": None, "displaced": None, "devices_since": 1.0}
+        assert {name: effect.columns[name] for name in settled} == settled
 
 
 def test_a_resized_job_stays_running_and_its_next_attempt_is_no_restart(records):

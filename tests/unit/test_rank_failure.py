@@ -1,4 +1,4 @@
-"""Of an exception the line that matters is kept, wherever it stands."""
+"""The line of an exception that matters is kept, wherever it stands."""
 
 import argparse
 import pickle
@@ -18,7 +18,7 @@ ValueError: boom
 
 
 class ProcessRaisedException(Exception):  # noqa: N818  # torch's name
-    """As torch.multiprocessing's."""
+    """The same as torch.multiprocessing's."""
 
 
 def described(error, code, stderr=None):
@@ -47,7 +47,7 @@ def test_a_quoted_traceback_that_is_cut_off_is_only_text(tmp_path, quoted):
     assert described(ValueError(quoted), tmp_path).message == quoted
 
 
-def test_what_the_unpickler_objects_to_is_told_first(tmp_path):
+def test_the_error_of_the_unpickler_comes_first(tmp_path):
     message = (
         "Weights only load failed. This file can still be loaded, to do so you have two options.\n"
         "\tWeightsUnpickler error: Unsupported global: GLOBAL numpy.core.multiarray.scalar was not an allowed global\n"
@@ -56,7 +56,7 @@ def test_what_the_unpickler_objects_to_is_told_first(tmp_path):
     assert first_line.startswith("WeightsUnpickler error: Unsupported global: GLOBAL numpy")
 
 
-def test_arguments_that_argparse_rejects_are_told_in_its_own_words(tmp_path, capfd):
+def test_arguments_that_argparse_rejects_are_reported_in_its_own_words(tmp_path, capfd):
     parser = argparse.ArgumentParser(prog="train.py")
     with pytest.raises(SystemExit) as ended:
         parser.parse_args(["--lrr", "3"])

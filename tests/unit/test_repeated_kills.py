@@ -8,9 +8,8 @@ REASON = "3 times in a row a process died or hung on it, of 2 jobs"
 
 
 def an_end(job, outcome, *devices, number=1, **columns):
-    return job, Attempt(
-        job_id=job.id, number=number, run=1, started_at=1.0, outcome=outcome, devices=list(devices), **columns
-    )
+    fields = {"job_id": job.id, "number": number, "run": 1, "started_at": 1.0, "devices": list(devices), **columns}
+    return job, Attempt(outcome=outcome, **fields)
 
 
 def added(*ends):
@@ -24,7 +23,7 @@ def jobs(count, **columns):
     return [a_job(name=f"job-{index}", device="cuda", **columns) for index in range(count)]
 
 
-def test_a_device_on_which_jobs_die_again_and_again_is_to_blame():
+def test_a_device_on_which_jobs_die_again_and_again_is_found():
     one, other = jobs(2)
     ends = an_end(one, SEGFAULT, "cuda:1"), an_end(one, HANG, "cuda:1", number=2), an_end(other, SEGFAULT, "cuda:1")
     assert added(*ends[:2]) == {}
@@ -41,15 +40,12 @@ def test_only_the_device_of_the_rank_that_died_counts():
 
 def test_an_attempt_that_ends_well_clears_the_device():
     one, other, good = jobs(3)
-    ends = [
-        an_end(one, SEGFAULT, "cuda:1"),
-        an_end(other, SEGFAULT, "cuda:1"),
-        an_end(good, {"class": "success"}, "cuda:1"),
-    ]
-    assert added(*ends, an_end(one, SEGFAULT, "cuda:1", number=2)) == {}
+    ends = an_end(one, SEGFAULT, "cuda:1"), an_end(other, SEGFAULT, "cuda:1")
+    success = an_end(good, {"class": "success"}, "cuda:1")
+    assert added(*ends, success, an_end(one, SEGFAULT, "cuda:1", number=2)) == {}
 
 
-def test_a_script_that_dies_everywhere_is_to_blame_itself():
+def test_a_script_that_dies_everywhere_is_no_fault_of_a_device():
     one, other = jobs(2)
     ends = [
         an_end(one, SEGFAULT, "cuda:0"),
@@ -73,6 +69,5 @@ def test_what_a_job_reports_of_its_hardware_counts_like_a_death():
 
 
 def test_an_attempt_counts_once():
-    one, other = jobs(2)
-    ends = [an_end(one, SEGFAULT, "cuda:1"), an_end(other, SEGFAULT, "cuda:1")]
+    ends = [an_end(job, SEGFAULT, "cuda:1") for job in jobs(2)]
     assert added(*ends, *ends, *ends) == {}

@@ -11,9 +11,9 @@ from rekindle.keeper.rollback import roll_back
 def run_dir(tmp_path: Path) -> RunDir:
     run_dir = RunDir(tmp_path)
     for step in (10, 20, 30):
-        folder = run_dir.snapshots / f"{step:012}"
-        folder.mkdir(parents=True)
-        (folder / "manifest.json").write_text(str(step))
+        directory = run_dir.snapshots / f"{step:012}"
+        directory.mkdir(parents=True)
+        (directory / "manifest.json").write_text(str(step))
     (run_dir.snapshots / ".tmp-1-000000000040").mkdir()
     return run_dir
 
@@ -22,10 +22,13 @@ def names(run_dir: RunDir) -> list[str]:
     return sorted(entry.name for entry in run_dir.snapshots.iterdir() if not entry.name.startswith("."))
 
 
-def test_later_snapshots_are_quarantined_whole(run_dir: RunDir) -> None:
+def test_later_snapshots_are_quarantined_whole_and_replace_earlier_ones(run_dir: RunDir) -> None:
+    earlier = run_dir.snapshots / "quarantine-000000000030"
+    earlier.mkdir()
+    (earlier / "manifest.json").write_text("older")
     assert roll_back(run_dir, 10) == [20, 30]
     assert names(run_dir) == ["000000000010", "quarantine-000000000020", "quarantine-000000000030"]
-    assert (run_dir.snapshots / "quarantine-000000000030" / "manifest.json").read_text() == "30"
+    assert (earlier / "manifest.json").read_text() == "30"
 
 
 def test_repeating_it_after_a_kill_in_the_middle_ends_the_same(run_dir: RunDir) -> None:
@@ -38,13 +41,6 @@ def test_repeating_it_after_a_kill_in_the_middle_ends_the_same(run_dir: RunDir) 
 def test_without_the_chosen_snapshot_nothing_is_quarantined(run_dir: RunDir) -> None:
     assert roll_back(run_dir, 15) == []
     assert names(run_dir) == ["000000000010", "000000000020", "000000000030"]
-
-
-def test_what_was_quarantined_before_is_replaced(run_dir: RunDir) -> None:
-    (run_dir.snapshots / "quarantine-000000000020").mkdir()
-    (run_dir.snapshots / "quarantine-000000000020" / "manifest.json").write_text("older")
-    roll_back(run_dir, 10)
-    assert (run_dir.snapshots / "quarantine-000000000020" / "manifest.json").read_text() == "20"
 
 
 def test_what_other_machines_of_a_cluster_have_in_memory_is_void_from_then_on(run_dir: RunDir) -> None:

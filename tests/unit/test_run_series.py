@@ -21,7 +21,7 @@ def add(run_dir: RunDir, *steps: int) -> None:
         append_line(path, {"step": step, "epoch": 0, "at": 1.0, "values": {"loss": float(step)}}, durable=False)
 
 
-def test_of_a_job_that_runs_only_its_newest_series_stay_in_memory(tmp_path: Path) -> None:
+def test_only_the_latest_series_of_a_running_job_stay_in_memory(tmp_path: Path) -> None:
     run_dir, before = RunDir(tmp_path / "run"), points_in_memory()
     for step in range(50):
         add(run_dir, step)
@@ -39,12 +39,12 @@ def test_what_has_not_changed_is_not_read_again_until_others_need_its_place(
         add(run_dir, 1, 2, 3, 4)
     first, second = read_run_series(one), read_run_series(other)
     assert read_run_series(one) is first
-    read_run_series(another)  # in the place of the one that was looked at longest ago
+    read_run_series(another)  # replaces the one that was read longest ago
     assert read_run_series(one) is first
     assert read_run_series(other) is not second
 
 
-def test_series_too_long_to_be_kept_are_told_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_series_too_long_to_be_kept_are_read_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "_MAX_CACHED_POINTS", 10)
     run_dir = RunDir(tmp_path / "run")
     add(run_dir, *range(20))

@@ -18,36 +18,33 @@ def columns(**status):
     return progress_columns(dataclasses.replace(STATUS, **status))
 
 
-def test_progress_and_the_time_left_follow_from_steps_and_speed():
-    told = columns(step=25, steps=100, steps_per_second=5.0)
-    assert (told["progress"], told["eta_seconds"]) == (0.25, 15.0)
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({"step": 25, "steps": 100, "steps_per_second": 5.0}, {"progress": 0.25, "eta_seconds": 15.0}),
+        ({"step": 120, "steps": 100, "steps_per_second": 1.0}, {"progress": 1.0, "eta_seconds": 0.0}),
+        ({"step": 1, "steps": 2, "steps_per_second": None}, {"eta_seconds": None}),
+        ({"step": 1, "steps": 2, "steps_per_second": 0.0}, {"eta_seconds": None}),
+        ({"step": 1, "steps": 1 << 52, "steps_per_second": 1e-299}, {"eta_seconds": None}),
+        ({"notice": "x" * 10_000}, {"notice": "x" * 500}),
+    ],
+    ids=[
+        "a quarter done",
+        "more steps than expected",
+        "no speed",
+        "no steps a second",
+        "hardly any speed",
+        "long notice",
+    ],
+)
+def test_progress_and_the_time_left_follow_from_steps_and_speed(status, expected):
+    assert expected.items() <= columns(**status).items()
 
 
-def test_a_script_that_reports_nothing_has_no_progress():
-    told = columns()
-    assert told == {"phase": None, "notice": None, "steps_per_second": None, "eta_seconds": None}
-
-
-def test_more_steps_than_expected_are_not_more_than_everything():
-    told = columns(step=120, steps=100, steps_per_second=1.0)
-    assert (told["progress"], told["eta_seconds"]) == (1.0, 0.0)
-
-
-@pytest.mark.parametrize("speed", [None, 0.0])
-def test_without_speed_nobody_knows_how_long_it_takes(speed):
-    assert columns(step=1, steps=2, steps_per_second=speed)["eta_seconds"] is None
-
-
-def test_no_steps_at_all_are_no_division_by_zero():
+def test_what_a_script_does_not_report_stays_as_it_was():
+    assert columns() == {"phase": None, "notice": None, "steps_per_second": None, "eta_seconds": None}
     assert "progress" not in columns(step=0, steps=0)
-
-
-def test_a_step_that_is_not_told_leaves_the_last_one_shown():
     assert "step" not in columns(phase="restore")
-
-
-def test_a_long_notice_is_shortened():
-    assert len(columns(notice="x" * 10_000)["notice"]) == 500
 
 
 @pytest.mark.parametrize(
@@ -63,12 +60,8 @@ def test_a_status_that_no_row_can_hold_changes_nothing(tmp_path, change):
     assert RunSync(None, home)._read_progress("abcdefghij", 1) is None
 
 
-def test_a_speed_close_to_nothing_gives_no_time_left():
-    assert columns(step=1, steps=1 << 52, steps_per_second=1e-299)["eta_seconds"] is None
-
-
 def notice_at(tmp_path, sizes, spec, **status):
-    """What the page shows of a running job whose attempts had so many ranks, the latest one last."""
+    """Notice of a running job; ``sizes``: the ranks of each of its attempts."""
     home, store = Home(tmp_path), open_store(tmp_path)
     try:
         job = store.add_job(a_job(state=JobState.RUNNING, attempt=len(sizes), **spec))

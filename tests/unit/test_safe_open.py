@@ -3,7 +3,7 @@ from pathlib import Path
 from rekindle.contract.safe_open import list_numbers, open_beneath, read_small
 
 
-def test_no_folder_on_the_way_may_be_a_link(tmp_path: Path) -> None:
+def test_no_directory_on_the_way_may_be_a_link(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / "0").mkdir(parents=True)
     (outside / "0" / "stdout.log").write_text("secret")
@@ -14,7 +14,7 @@ def test_no_folder_on_the_way_may_be_a_link(tmp_path: Path) -> None:
     assert list_numbers(run / "ranks") == []
 
 
-def test_the_root_itself_may_lie_behind_a_link(tmp_path: Path) -> None:
+def test_the_root_itself_may_be_reached_by_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "file").write_text("here")
     (tmp_path / "home").symlink_to(tmp_path / "real")

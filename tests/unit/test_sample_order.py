@@ -7,37 +7,23 @@ SIZES = st.integers(min_value=1, max_value=5000)
 
 
 @given(size=st.integers(min_value=0, max_value=5000), ranks=st.integers(min_value=1, max_value=64))
-def test_every_place_of_a_batch_belongs_to_exactly_one_rank(size, ranks):
-    places = [place for rank in range(ranks) for place in shard_range(size, rank, ranks)]
-    assert places == list(range(size))
-
-
-@given(size=st.integers(min_value=0, max_value=5000), ranks=st.integers(min_value=1, max_value=64))
-def test_shares_differ_by_one_sample_at_most(size, ranks):
-    shares = [len(shard_range(size, rank, ranks)) for rank in range(ranks)]
-    assert max(shares) - min(shares) <= 1
-
-
-@given(length=SIZES, batch=SIZES)
-def test_the_batches_of_an_epoch_hold_every_sample_and_none_is_too_large(length, batch):
-    sizes = batch_sizes(length, batch)
-    assert sum(sizes) == length
-    assert max(sizes) <= batch
-    assert len(sizes) == -(-length // batch)
-
-
-@given(length=SIZES, batch=SIZES)
-def test_no_batch_is_less_than_half_full_unless_the_data_set_is(length, batch):
-    assert min(batch_sizes(length, batch)) >= min(length, batch // 2)
+def test_every_position_of_a_batch_belongs_to_one_rank_and_shares_differ_by_one_sample_at_most(size, ranks):
+    shares = [shard_range(size, rank, ranks) for rank in range(ranks)]
+    assert [position for share in shares for position in share] == list(range(size))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 @given(length=SIZES, batch=SIZES, done=st.integers(min_value=0, max_value=20))
-def test_an_epoch_taken_up_between_two_batches_continues_with_the_same_batches(length, batch, done):
+def test_the_batches_of_an_epoch_hold_every_sample_also_of_one_continued_between_two_batches(length, batch, done):
     sizes = batch_sizes(length, batch)
+    assert sum(sizes) == length
+    assert max(sizes) <= batch
+    assert min(sizes) >= min(length, batch // 2), "none is less than half full unless the data set is"
+    assert len(sizes) == -(-length // batch)
     assert batch_sizes(length - sum(sizes[:done]), batch) == sizes[done:]
 
 
-def test_a_small_tail_is_evened_out_with_the_batch_before_it():
+def test_a_small_last_batch_is_evened_out_with_the_batch_before_it():
     assert batch_sizes(101, 16) == [16, 16, 16, 16, 16, 11, 10]
     assert next_batch_size(24, 16) == 16
     assert next_batch_size(23, 16) == 12

@@ -23,45 +23,33 @@ def saved(at, *, blocked, writing=0.0):
     return auto
 
 
-def test_the_submitters_policy_takes_precedence_over_the_scripts():
-    job = json.dumps({"every_steps": 5, "every_seconds": None, "every_epochs": None, "keep": 2})
-    assert effective_policy(SnapshotPolicy(every_steps=9), job) == SnapshotPolicy(every_steps=5, keep_last=2)
-    assert effective_policy(SnapshotPolicy(every_steps=9), json.dumps({"auto": True})) == AUTO
+EVERY_NINE = SnapshotPolicy(every_steps=9)
+NOTHING = {"every_steps": None, "every_seconds": None, "every_epochs": None, "keep": 7}
+FIVE = {"every_steps": 5, "every_seconds": None, "every_epochs": None, "keep": 2}
 
 
-def test_the_script_decides_where_the_submitter_says_nothing():
-    job = json.dumps({"every_steps": None, "every_seconds": None, "every_epochs": None, "keep": 7})
-    assert effective_policy(SnapshotPolicy(every_steps=9), job) == SnapshotPolicy(every_steps=9)
-    assert effective_policy(SnapshotPolicy(every_steps=9), None) == SnapshotPolicy(every_steps=9)
+@pytest.mark.parametrize(
+    ("script", "submitter", "expected"),
+    [
+        (EVERY_NINE, FIVE, SnapshotPolicy(every_steps=5, keep_last=2)),
+        (EVERY_NINE, {"auto": True}, AUTO),
+        (EVERY_NINE, NOTHING, EVERY_NINE),
+        (EVERY_NINE, None, EVERY_NINE),
+        (SnapshotPolicy(), NOTHING, SnapshotPolicy(auto=True, keep_last=7)),
+        (SnapshotPolicy(keep_last=9), None, SnapshotPolicy(auto=True, keep_last=9)),
+        (SnapshotPolicy(monitor="acc"), {"every_steps": 5}, SnapshotPolicy(every_steps=5, monitor="acc")),
+        (SnapshotPolicy(monitor="acc"), {"monitor": "-loss"}, SnapshotPolicy(auto=True, monitor="-loss")),
+        (SnapshotPolicy(), {"every_steps": 5, "by_moonlight": True}, SnapshotPolicy(every_steps=5)),
+    ],
+)
+def test_the_submitters_policy_takes_precedence_over_the_scripts_and_auto_is_the_default(script, submitter, expected):
+    assert effective_policy(script, None if submitter is None else json.dumps(submitter)) == expected
 
 
-def test_where_nobody_says_when_it_is_chosen_and_the_submitter_says_how_many():
-    job = json.dumps({"every_steps": None, "every_seconds": None, "every_epochs": None, "keep": 7})
-    assert effective_policy(SnapshotPolicy(), job) == SnapshotPolicy(auto=True, keep_last=7)
-    assert effective_policy(SnapshotPolicy(keep_last=9), None) == SnapshotPolicy(auto=True, keep_last=9)
-
-
-def test_which_snapshot_is_best_is_said_apart_from_when_they_are_due():
-    assert effective_policy(SnapshotPolicy(monitor="accuracy"), json.dumps({"every_steps": 5})).monitor == "accuracy"
-    assert effective_policy(SnapshotPolicy(monitor="accuracy"), json.dumps({"best": "-loss"})) == SnapshotPolicy(
-        auto=True, monitor="-loss"
-    )
-
-
-def test_a_field_of_a_newer_server_is_ignored():
-    assert effective_policy(SnapshotPolicy(), json.dumps({"every_steps": 5, "by_moonlight": True})) == SnapshotPolicy(
-        every_steps=5
-    )
-
-
-def test_snapshots_by_step_fall_on_the_same_steps_in_every_attempt():
-    every_four = schedule(SnapshotPolicy(every_steps=4))
+def test_periodic_snapshots_fall_on_the_same_steps_and_epochs_in_every_attempt():
+    every_four, every_two = schedule(SnapshotPolicy(every_steps=4)), schedule(SnapshotPolicy(every_epochs=2))
     assert [step for step in range(1, 13) if every_four.due_after_step(step, now=1e9)] == [4, 8, 12]
     assert not every_four.due_after_epoch(3, now=1e9)
-
-
-def test_snapshots_by_epoch_follow_every_second_epoch():
-    every_two = schedule(SnapshotPolicy(every_epochs=2))
     assert [epoch for epoch in range(6) if every_two.due_after_epoch(epoch, now=1e9)] == [1, 3, 5]
 
 
@@ -148,12 +136,8 @@ def test_a_more_expensive_snapshot_never_comes_more_often(between_failures):
 
 @pytest.mark.parametrize("cost", GRID)
 def test_more_failures_never_make_snapshots_rarer(cost):
-    chosen = [
-        snapshot_interval.interval(
-            cost, 0.0, snapshot_interval.mean_time_between_failures(FailureStats(count, 3600.0), 60.0)
-        )
-        for count in range(50)
-    ]
+    mean_times = [snapshot_interval.mean_time_between_failures(FailureStats(n, 3600.0), 60.0) for n in range(50)]
+    chosen = [snapshot_interval.interval(cost, 0.0, mean_time) for mean_time in mean_times]
     assert chosen == sorted(chosen, reverse=True)
 
 
@@ -168,11 +152,10 @@ def test_the_bounds_hold(cost, between_failures, writing):
 
 
 def test_a_job_without_a_failure_is_trusted_more_the_longer_it_runs():
-    trusted = [
-        snapshot_interval.mean_time_between_failures(FailureStats(0, ran), 0.0) for ran in (0.0, 3600.0, 360000.0)
-    ]
+    mean_time = snapshot_interval.mean_time_between_failures
+    trusted = [mean_time(FailureStats(0, ran), 0.0) for ran in (0.0, 3600.0, 360000.0)]
     assert trusted == [14400.0, 18000.0, 374400.0]
-    assert snapshot_interval.mean_time_between_failures(FailureStats(9, 0.0), 0.0) == 1440.0
+    assert mean_time(FailureStats(9, 0.0), 0.0) == 1440.0
 
 
 def test_the_cost_is_the_wait_and_what_steps_take_longer_meanwhile():
@@ -192,22 +175,14 @@ def test_the_cost_is_the_wait_and_what_steps_take_longer_meanwhile():
     assert overhead.cost == pytest.approx(0.04)
 
 
-def test_steps_that_happen_to_be_fast_make_no_snapshot_cheaper_than_its_wait():
+@pytest.mark.parametrize(("step", "cost"), [(0.01, 0.02), (60.0, 0.32)], ids=["faster by chance", "with an evaluation"])
+def test_a_snapshot_costs_at_least_its_wait_and_at_most_the_time_of_its_writing_more(step, cost):
     overhead = SnapshotOverhead()
     overhead.add_step(0.1, writing=False)
     overhead.started(0.02)
-    overhead.add_step(0.01, writing=True)
-    overhead.finished(0.1)
-    assert overhead.cost == 0.02
-
-
-def test_an_evaluation_while_a_snapshot_is_written_does_not_count_as_its_cost():
-    overhead = SnapshotOverhead()
-    overhead.add_step(0.1, writing=False)
-    overhead.started(0.02)
-    overhead.add_step(60.0, writing=True)
+    overhead.add_step(step, writing=True)
     overhead.finished(0.3)
-    assert overhead.cost == pytest.approx(0.32)
+    assert overhead.cost == pytest.approx(cost)
 
 
 def test_a_first_snapshot_into_fresh_memory_is_soon_forgotten():
@@ -224,8 +199,6 @@ def test_the_page_shows_how_often_and_why():
     auto.overhead.add_step(0.5, writing=False)
     auto.on_started(105.0, 0.02)
     auto.overhead.finished(0.1)
-    assert (
-        auto.describe(100.0)
-        == "every 2 epochs or every 48 steps or at the end of an epoch (auto: 20 ms each, one failure in 4.0 h)"
-    )
+    when = "every 2 epochs or every 48 steps or at the end of an epoch"
+    assert auto.describe(100.0) == f"{when} (auto: 20 ms each, one failure in 4.0 h)"
     assert schedule(SnapshotPolicy(every_steps=20)).describe(100.0) == "every 20 steps"

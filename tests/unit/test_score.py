@@ -5,33 +5,29 @@ import pytest
 from rekindle.contract.score import Score, best_step, metric_of
 
 
-def accuracies(**values):
-    return {int(step[1:]): Score("accuracy", value) for step, value in values.items()}
+def accuracies(*values):
+    return {step: Score("accuracy", value) for step, value in enumerate(values)}
 
 
-def test_the_best_is_the_highest_or_the_lowest_where_less_is_better():
-    assert best_step(accuracies(_10=0.5, _20=0.9, _30=0.7)) == 20
-    assert best_step({10: Score("-loss", 0.5), 20: Score("-loss", 0.1), 30: Score("-loss", 0.3)}) == 20
+def losses(*values):
+    return {step: Score("-loss", value) for step, value in enumerate(values)}
 
 
-def test_of_equal_ones_the_oldest_stays_the_best():
-    assert best_step(accuracies(_10=0.5, _20=0.9, _30=0.9)) == 20
-
-
-def test_without_a_score_there_is_no_best():
-    assert best_step({}) is None
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_value_that_is_not_finite_is_never_the_best(value):
-    assert best_step({10: Score("accuracy", value)}) is None
-    assert best_step({10: Score("accuracy", value), 20: Score("accuracy", 0.1)}) == 20
-    assert best_step({10: Score("accuracy", 0.1), 20: Score("accuracy", value)}) == 10
-
-
-def test_another_metric_begins_anew():
-    scores = {10: Score("accuracy", 0.9), 20: Score("-loss", 0.4), 30: Score("-loss", 0.6)}
-    assert best_step(scores) == 20
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [
+        (accuracies(0.5, 0.9, 0.7), 1),
+        (losses(0.5, 0.1, 0.3), 1),
+        (accuracies(0.5, 0.9, 0.9), 1),
+        ({}, None),
+        ({1: Score("accuracy", 0.9), 2: Score("-loss", 0.4), 3: Score("-loss", 0.6)}, 2),
+        *((accuracies(value), None) for value in (math.nan, math.inf, -math.inf)),
+        *((accuracies(value, 0.1), 1) for value in (math.nan, math.inf, -math.inf)),
+        *((accuracies(0.1, value), 0) for value in (math.nan, math.inf, -math.inf)),
+    ],
+)
+def test_the_best_is_the_first_with_the_best_finite_value_of_the_latest_metric(scores, best):
+    assert best_step(scores) == best
 
 
 def test_a_metric_is_named_with_or_without_its_sign():

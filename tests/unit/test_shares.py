@@ -15,16 +15,13 @@ def test_what_jobs_hold_is_not_free_and_nothing_of_an_unusable_slot_is():
     assert free == {"cuda:0": 0.0, "cuda:1": 0.75, "cuda:2": 0.75, "cuda:3": 0.0}
     assert names(slots_with_room(machine.slots, free, 0.5)) == ["cuda:1", "cuda:2"]
     assert names(slots_with_room(machine.slots, free, 1.0)) == []
+    assert free_shares(gpu_machine(1), [(["cuda:7"], 1.0)]) == {"cuda:0": 1.0}, "a slot that no longer exists"
 
 
 def test_jobs_that_share_fill_a_gpu_before_they_begin_the_next():
     machine = gpu_machine(3)
     free = free_shares(machine, [(["cuda:1"], 0.5), (["cuda:2"], 0.25)])
     assert names(fullest_first(machine.slots, free)) == ["cuda:1", "cuda:2", "cuda:0"]
-
-
-def test_a_slot_that_no_longer_exists_changes_nothing():
-    assert free_shares(gpu_machine(1), [(["cuda:7"], 1.0)]) == {"cuda:0": 1.0}
 
 
 @given(st.integers(1, 40))

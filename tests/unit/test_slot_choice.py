@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from job_examples import cpu_machine
 from recorded_machines import CUBE_MESH, PCIE, SWITCHED
 from rekindle.contract.job import LinkRule
-from rekindle_service.machine.devices import TOPOLOGY_LEVELS, choose_slots
+from rekindle_service.machine.devices import TOPOLOGY_LEVELS, Machine, choose_slots
 
 MACHINES = {"pcie": PCIE, "cube mesh": CUBE_MESH, "switched": SWITCHED}
 
@@ -38,6 +39,7 @@ def chosen(machine, count, taken=(), rule=LinkRule.PREFERRED):
         (CUBE_MESH, (1, 2, 3), 2, [0, 4]),  # three are left in any case, linked with each other
         (SWITCHED, (0, 1), 4, [4, 5, 6, 7]),  # near one processor
         (SWITCHED, (0,), 2, [1, 2]),
+        (Machine(cpu_machine(4).slots[::-1], ()), (), 2, [0, 1]),
     ],
 )
 def test_the_best_linked_group_is_chosen_that_leaves_the_best_linked_rest(machine, taken, count, gpus):

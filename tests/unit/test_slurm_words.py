@@ -13,7 +13,7 @@ from rekindle_service.launchers.slurm.queue_listing import (
     job_name,
     parse_listing,
 )
-from rekindle_service.launchers.slurm.reasons import ending_words, reason_words, waiting_words
+from rekindle_service.launchers.slurm.reasons import ending_words, waiting_words
 
 NAME = job_name("abcdefghij", 2)
 LISTING = f"""\
@@ -28,18 +28,16 @@ def test_the_jobs_of_rekindle_are_read_and_others_skipped() -> None:
     jobs = parse_listing(LISTING)
     assert jobs[NAME] == SlurmJob(17, NAME, "RUNNING", 1795375730.0, ("n1", "n2"), "")
     assert set(jobs) == {NAME, "rekindle-klmnopqrst-1"}
-    assert jobs["rekindle-klmnopqrst-1"].stage is Stage.WAITING
-    assert jobs["rekindle-klmnopqrst-1"].start is None
+    waiting = jobs["rekindle-klmnopqrst-1"]
+    assert (waiting.stage, waiting.start) == (Stage.WAITING, None)
+    later = parse_listing(f"21|{NAME}|PENDING|N/A||\n20|{NAME}|FAILED|1|n1|None")
+    assert later[NAME].id == 21, "the later one of the same name"
 
 
 @pytest.mark.parametrize("line", [f"x|{NAME}|RUNNING|1|n1|None", f"1|{NAME}|RUNNING", f"1|{NAME}|RUN NING|1|n1|None"])
 def test_a_line_that_is_not_as_requested_is_no_answer(line: str) -> None:
     with pytest.raises(ListingError):
         parse_listing(line)
-
-
-def test_of_two_jobs_of_one_name_the_later_one_counts() -> None:
-    assert parse_listing(f"21|{NAME}|PENDING|N/A||\n20|{NAME}|FAILED|1|n1|None")[NAME].id == 21
 
 
 @given(st.text(max_size=300))
@@ -60,11 +58,8 @@ def test_whatever_is_printed_is_a_listing_or_an_error(text: str) -> None:
         ("gpu[09-11]-ib,login", ("gpu09-ib", "gpu10-ib", "gpu11-ib", "login")),
     ],
 )
-def test_a_list_of_nodes_is_written_out(nodes: str, hosts: tuple[str, ...]) -> None:
+def test_a_list_of_nodes_is_written_out_up_to_a_limit(nodes: str, hosts: tuple[str, ...]) -> None:
     assert expand_hosts(nodes) == hosts
-
-
-def test_a_hostile_list_of_nodes_has_an_end() -> None:
     assert len(expand_hosts("n[1-999999999]")) == 4096
 
 
@@ -78,28 +73,20 @@ def test_a_hostile_list_of_nodes_has_an_end() -> None:
         ("PENDING", "BeginTime", "Slurm job 17 waits: for the time before which Slurm does not start it"),
         ("SUSPENDED", "None", "Slurm job 17 does not run: Slurm has suspended it"),
         ("CONFIGURING", "None", "Slurm job 17 waits: its nodes are being prepared"),
+        ("PENDING", "ReqNodeNotAvail, UnavailableNodes:n[1-2]",
+         "Slurm job 17 waits: for nodes that are down, drained or reserved (n[1-2])"),
+        ("PENDING", "QOSMaxJobsPerUserLimit",
+         "Slurm job 17 waits: the jobs of its user in its quality of service have reached a limit: "
+         "jobs at a time (QOSMaxJobsPerUserLimit)"),
+        ("PENDING", "AssocGrpCpuLimit",
+         "Slurm job 17 waits: the jobs of its account have reached a limit: processors (AssocGrpCpuLimit)"),
+        ("PENDING", "QOSGrpGRES",
+         "Slurm job 17 waits: the jobs of its quality of service have reached a limit: GPUs (QOSGrpGRES)"),
+        ("PENDING", "Vacation", "Slurm job 17 waits: Slurm's reason is Vacation"),
     ],
-)
+)  # fmt: skip
 def test_a_waiting_job_says_why(state: str, reason: str, words: str) -> None:
     assert waiting_words(SlurmJob(17, NAME, state, reason=reason)) == words
-
-
-@pytest.mark.parametrize(
-    ("reason", "words"),
-    [
-        ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", "for nodes that are down, drained or reserved (n[1-2])"),
-        (
-            "QOSMaxJobsPerUserLimit",
-            "the jobs of its user in its quality of service have reached a limit: jobs at a time "
-            "(QOSMaxJobsPerUserLimit)",
-        ),
-        ("AssocGrpCpuLimit", "the jobs of its account have reached a limit: processors (AssocGrpCpuLimit)"),
-        ("QOSGrpGRES", "the jobs of its quality of service have reached a limit: GPUs (QOSGrpGRES)"),
-        ("Vacation", "Slurm's reason is Vacation"),
-    ],
-)
-def test_reasons_are_in_plain_words(reason: str, words: str) -> None:
-    assert reason_words(reason) == words
 
 
 def test_an_ended_job_says_how() -> None:

@@ -2,6 +2,8 @@
 
 from itertools import chain, repeat
 
+import pytest
+
 from rekindle.keeper.hangs.straggler import (
     WINDOW,
     CollectiveSample,
@@ -22,12 +24,19 @@ def events(detector, samples_added):
     return list(chain.from_iterable(detector.add(each) for each in samples_added))
 
 
-def test_a_rank_that_the_others_wait_for_most_of_the_time_is_marked_once():
-    assert events(StragglerDetector(), samples(3 * WINDOW, repeat({1}))) == [StragglerEvent(1, 1.0)]
-
-
-def test_equal_ranks_that_are_behind_in_turns_are_not_marked():
-    assert events(StragglerDetector(), samples(3 * WINDOW, [{0}, {1}, set()] * WINDOW)) == []
+@pytest.mark.parametrize(
+    ("count", "behind", "per_sample", "expected"),
+    [
+        (3 * WINDOW, repeat({1}), (4, 4), [StragglerEvent(1, 1.0)]),
+        (3 * WINDOW, [{0}, {1}, set()] * WINDOW, (4, 4), []),
+        (WINDOW - 1, repeat({1}), (4, 4), []),
+        (3 * WINDOW, repeat({1}), (0, 0), []),
+        (3 * WINDOW, repeat({1}), (5, 4), []),
+    ],
+    ids=["mostly one rank", "ranks in turns", "less than a window", "no progress", "unequal numbers of collectives"],
+)
+def test_a_rank_that_the_others_wait_for_most_of_the_time_is_marked_once(count, behind, per_sample, expected):
+    assert events(StragglerDetector(), samples(count, behind, per_sample=per_sample)) == expected
 
 
 def test_a_mark_is_cleared_when_the_rank_has_kept_up_for_a_while():
@@ -36,29 +45,14 @@ def test_a_mark_is_cleared_when_the_rank_has_kept_up_for_a_while():
     assert events(detector, samples(WINDOW, repeat(set()), start=WINDOW)) == [StragglerEvent(1, None)]
 
 
-def test_nothing_is_reported_before_a_whole_window_was_sampled():
-    assert events(StragglerDetector(), samples(WINDOW - 1, repeat({1}))) == []
-
-
-def test_a_world_without_progress_has_no_straggler():
-    assert events(StragglerDetector(), samples(3 * WINDOW, repeat({1}), per_sample=(0, 0))) == []
-
-
-def test_ranks_that_never_make_as_many_collectives_are_not_compared():
-    assert events(StragglerDetector(), samples(3 * WINDOW, repeat({1}), per_sample=(5, 4))) == []
-
-
 def test_a_rank_that_has_ended_restarts_the_window():
     detector = StragglerDetector()
     events(detector, samples(WINDOW - 1, repeat({1}), per_sample=(4, 4, 4)))
     assert events(detector, samples(WINDOW - 1, repeat({1}), start=WINDOW)) == []
 
 
-def test_the_rank_that_is_queried_first_is_not_behind_when_it_has_moved_on_meanwhile():
+def test_a_rank_is_behind_that_has_not_enqueued_what_another_had_when_queried_again():
     assert ranks_behind({0: 10, 1: 11}, {0: 11}) == frozenset()
-
-
-def test_a_rank_that_still_has_not_enqueued_what_another_had_is_behind():
     assert ranks_behind({0: 10, 1: 11, 2: 11}, {0: 10}) == {0}
 
 

@@ -21,9 +21,8 @@ def over(at, **columns):
 
 
 def spent(row, attempts, now):
-    return {
-        category.value: seconds for category, seconds in totals(time_breakdown(row, attempts, now)).items() if seconds
-    }
+    spent = totals(time_breakdown(row, attempts, now))
+    return {category.value: seconds for category, seconds in spent.items() if seconds}
 
 
 def test_a_job_that_has_no_slots_yet_is_queued_and_has_no_goodput():
@@ -32,7 +31,7 @@ def test_a_job_that_has_no_slots_yet_is_queued_and_has_no_goodput():
     assert goodput(intervals, []) is None
 
 
-def test_every_second_from_submission_to_the_end_goes_into_one_thing():
+def test_every_second_from_submission_to_the_end_has_one_category():
     attempts = [
         attempt(1, 12, 14, 34, last_step=100, saving_seconds=2.0),
         attempt(2, 40, 41, 61, resumed_from_step=50, last_step=150, saving_seconds=1.0),
@@ -48,57 +47,49 @@ def test_every_second_from_submission_to_the_end_goes_into_one_thing():
     assert goodput(intervals, attempts) == pytest.approx(28 / 52)
 
 
-def test_the_time_until_the_keeper_has_launched_the_first_attempt_is_starting():
-    assert spent(job(JobState.STARTING, started_at=3.0, created_at=1.0), [], 5) == {"queued": 2, "starting": 4 - 2}
-    assert spent(job(), [attempt(1, 2, None, None)], 5) == {"starting": 5}
-    assert spent(job(JobState.STARTING, run=2), [attempt(1, 0, 0, 5)], 8) == {"training": 5, "queued": 3}
+CASES = {
+    "no attempt yet": (job(JobState.STARTING, started_at=3.0, created_at=1.0), [], {"queued": 2, "starting": 5}),
+    "not launched": (job(), [attempt(1, 2, None, None)], {"starting": 8}),
+    "a later run": (job(JobState.STARTING, run=2), [attempt(1, 0, 0, 5)], {"training": 5, "queued": 3}),
+    "running": (job(), [attempt(1, 0, 5, None)], {"starting": 5, "training": 3}),
+    "never ran": (over(8), [attempt(1, 0, None, 8)], {"starting": 8}),
+    "drained": (job(JobState.QUEUED), [attempt(1, 0, 0, 5)], {"training": 5, "queued": 3}),
+    "between two attempts": (
+        over(20), [attempt(1, 0, 0, 5), attempt(2, 15, 15, 20)], {"training": 10, "waiting": 10},
+    ),
+    "between two runs": (
+        over(20), [attempt(1, 0, 0, 5), attempt(2, 15, 15, 20, run=2)], {"training": 10, "queued": 10},
+    ),
+    "saved for longer than it ran": (
+        over(10), [attempt(1, 0, 4, 10, saving_seconds=1e9)], {"starting": 4, "saving": 6},
+    ),
+    "saved for a negative time": (
+        over(10), [attempt(1, 0, 4, 10, saving_seconds=-3.0)], {"starting": 4, "training": 6},
+    ),
+    "steps replayed of every earlier attempt": (
+        over(30),
+        [attempt(1, 0, 0, 10, last_step=100),
+         attempt(2, 10, 10, 20, resumed_from_step=100, last_step=200),
+         attempt(3, 20, 20, 30, resumed_from_step=50, last_step=150)],
+        {"training": 15, "replayed": 15},
+    ),
+    "replayed from the first step on": (
+        over(20),
+        [attempt(1, 0, 0, 10, last_step=100), attempt(2, 10, 10, 20, last_step=40)],
+        {"training": 10, "replayed": 10},
+    ),
+    "ended before anything was restored": (
+        over(20),
+        [attempt(1, 0, 0, 10, last_step=100), attempt(2, 10, 10, 11),
+         attempt(3, 11, 11, 20, resumed_from_step=100, last_step=190)],
+        {"training": 20},
+    ),
+}  # fmt: skip
 
 
-def test_an_attempt_that_runs_trains_until_now():
-    assert spent(job(), [attempt(1, 0, 5, None)], 10) == {"starting": 5, "training": 5}
-
-
-def test_an_attempt_that_never_ran_is_all_start():
-    assert spent(over(10), [attempt(1, 0, None, 10)], 10) == {"starting": 10}
-
-
-def test_between_two_attempts_a_job_waits_and_between_two_runs_it_is_queued():
-    same_run = [attempt(1, 0, 0, 5), attempt(2, 15, 15, 20)]
-    later_run = [attempt(1, 0, 0, 5), attempt(2, 15, 15, 20, run=2)]
-    assert spent(over(20), same_run, 99) == {"training": 10, "waiting": 10}
-    assert spent(over(20), later_run, 99) == {"training": 10, "queued": 10}
-
-
-def test_a_drained_job_is_queued_until_now():
-    assert spent(job(JobState.QUEUED), [attempt(1, 0, 0, 5)], 8) == {"training": 5, "queued": 3}
-
-
-def test_replayed_steps_of_every_earlier_attempt_are_no_gain():
-    attempts = [
-        attempt(1, 0, 0, 10, last_step=100),
-        attempt(2, 10, 10, 20, resumed_from_step=100, last_step=200),
-        attempt(3, 20, 20, 30, resumed_from_step=50, last_step=150),
-    ]
-    assert spent(over(30), attempts, 99) == pytest.approx({"training": 15, "replayed": 15})
-
-
-def test_an_attempt_from_the_first_step_on_replays_all_before_it():
-    attempts = [attempt(1, 0, 0, 10, last_step=100), attempt(2, 10, 10, 20, last_step=40)]
-    assert spent(over(20), attempts, 99) == pytest.approx({"training": 10, "replayed": 10})
-
-
-def test_an_attempt_that_ended_before_it_restored_anything_costs_no_steps():
-    attempts = [
-        attempt(1, 0, 0, 10, last_step=100),
-        attempt(2, 10, 10, 11),
-        attempt(3, 11, 11, 20, resumed_from_step=100, last_step=190),
-    ]
-    assert spent(over(20), attempts, 99) == pytest.approx({"training": 20})
-
-
-def test_no_attempt_saves_for_longer_than_it_ran():
-    assert spent(over(10), [attempt(1, 0, 4, 10, saving_seconds=1e9)], 10) == {"starting": 4, "saving": 6}
-    assert spent(over(10), [attempt(1, 0, 4, 10, saving_seconds=-3.0)], 10) == {"starting": 4, "training": 6}
+@pytest.mark.parametrize(("row", "attempts", "expected"), CASES.values(), ids=CASES)
+def test_the_time_of_a_job_is_divided_by_what_it_was_spent_on(row, attempts, expected):
+    assert spent(row, attempts, now=8) == pytest.approx(expected)
 
 
 def test_a_clock_set_back_gives_no_negative_time():

@@ -13,7 +13,7 @@ from rekindle_service.cli.top.drawing import frame, full_view
 from rekindle_service.cli.top.keyboard import parse_keys
 from rekindle_service.cli.top.views import JobView, MachineView, View
 
-BAR = ["███░░░░░░░", "30%"]
+BAR = "███░░░░░░░ 30%"
 _HOSTILE = "\x1b]0;owned\x07\x1b[2J[bold]x[/bold]\r\nnext\u202e" + "wide " * 60
 
 
@@ -25,18 +25,8 @@ def slot(index: int, holder: Any = None) -> Any:
 
 
 def rank(number: int, **changes: Any) -> Any:
-    fields = {
-        "rank": number,
-        "state": "running",
-        "phase": "train",
-        "step": 120,
-        "steps": 400,
-        "steps_per_second": 10.0,
-        "heartbeat_age": 0.4,
-        "straggler": None,
-        "last_line": "loss 0.1",
-    }
-    return fields | changes
+    fields = {"rank": number, "state": "running", "phase": "train", "step": 120, "steps": 400, "last_line": "loss 0.1"}
+    return {**fields, "steps_per_second": 10.0, "heartbeat_age": 0.4, "straggler": None, **changes}
 
 
 def drawn(view: View, width: int, height: int, warning: str = "", controls: Controls | None = None) -> list[str]:
@@ -79,9 +69,9 @@ def test_a_job_is_shown_with_its_progress_and_its_outcome() -> None:
     recovering = job(state="recovering", restarts=2, outcome=attempt()["outcome"], steps_per_second=None)
     lines = drawn(MachineView([slot(0, recovering), slot(1)], [recovering], []), 140, 20)
     assert lines[1] == "1 recovering"
-    assert lines[2].split() == ["cpu", "█" * 12 + "░" * 12, "1", "of", "2", "slots", "in", "use"]
+    assert " ".join(lines[2].split()) == "cpu " + "█" * 12 + "░" * 12 + " 1 of 2 slots in use"
     assert lines[3].split() == ["cpu:0", "digits", "cpu:1", "free"]
-    assert lines[6].split()[:9] == ["3", "digits", "recovering", "120/400", "███░░░░░░░", "30%", "-", "28", "s"]
+    assert " ".join(lines[6].split()).startswith(f"3 digits recovering 120/400 {BAR} - 28 s")
     assert "rank 1 was killed by SIGKILL" in lines[6]
 
 
@@ -89,20 +79,7 @@ def test_a_job_shows_its_ranks_and_marks_the_straggler() -> None:
     ranks = [rank(0), rank(1, straggler=0.45, heartbeat_age=75, last_line=None)]
     lines = drawn(JobView(job(), [attempt()], ranks), 140, 20)
     assert "attempt 1 ended: signal: rank 1 was killed by SIGKILL" in "".join(lines)
-    assert lines[-2].split() == [
-        "0",
-        "running",
-        "train",
-        "120/400",
-        *BAR,
-        "10/s",
-        "0.4",
-        "s",
-        "ago",
-        "-",
-        "loss",
-        "0.1",
-    ]
+    assert " ".join(lines[-2].split()) == f"0 running train 120/400 {BAR} 10/s 0.4 s ago - loss 0.1"
     assert "1 min 15 s ago" in lines[-1]
     assert "45% of the time" in lines[-1]
 
@@ -156,8 +133,7 @@ def test_a_filter_is_typed_and_cleared_by_keys() -> None:
     assert [row.cells[1] for row in view.rows(controls)] == ["Digits"]
     controls.press("escape", [])
     assert len(view.rows(controls)) == 2
-    assert controls.press("escape", []) is Request.BACK
-    assert controls.press("q", []) is Request.QUIT
+    assert [controls.press(key, []) for key in ("escape", "q")] == [Request.BACK, Request.QUIT]
 
 
 def test_jobs_are_sorted_by_what_a_key_chooses() -> None:

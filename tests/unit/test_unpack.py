@@ -17,6 +17,7 @@ from rekindle_service.jobs.packaging.archive import pack_code
 from rekindle_service.jobs.packaging.ignore_rules import CopyOptions
 from rekindle_service.jobs.packaging.unpack import Limits, UnpackingError, extract, unpack
 
+Unpacked = Callable[[bytes], Path]
 LIMITS = Limits(bytes=100_000, entries=20, cpu_seconds=2)
 
 
@@ -47,14 +48,14 @@ def zip_of(*names: str, content: bytes = b"x", mode: int = 0o644, kind: int = st
 
 
 @pytest.fixture
-def unpacked(tmp_path: Path) -> Callable[[bytes], Path]:
-    """In this process: what an archive holds is checked there."""
+def unpacked(tmp_path: Path) -> Unpacked:
+    """Unpack in this process, which checks what an archive holds."""
     return partial(_unpacked, tmp_path, extract)
 
 
 @pytest.fixture
-def by_child(tmp_path: Path) -> Callable[[bytes], Path]:
-    """As the server does it, with limits on memory and time."""
+def by_child(tmp_path: Path) -> Unpacked:
+    """Unpack as the server does, with limits on memory and time."""
     return partial(_unpacked, tmp_path, unpack)
 
 
@@ -65,11 +66,11 @@ def _unpacked(root: Path, method: Callable[[Path, Path, Limits], None], archive:
     return root / "inner" / "code"
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+def names(directory: Path) -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
 
 
-def test_files_folders_and_inner_links_of_a_tar_are_unpacked(unpacked: Callable[[bytes], Path]) -> None:
+def test_files_directories_and_inner_links_of_a_tar_are_unpacked(unpacked: Unpacked) -> None:
     code = unpacked(
         tar_of(
             entry(".", tarfile.DIRTYPE),
@@ -83,7 +84,7 @@ def test_files_folders_and_inner_links_of_a_tar_are_unpacked(unpacked: Callable[
     assert stat.S_IMODE((code / "pkg/train.py").stat().st_mode) == 0o700
 
 
-def test_a_zip_is_unpacked_with_its_executables(unpacked: Callable[[bytes], Path]) -> None:
+def test_a_zip_is_unpacked_with_its_executables(unpacked: Unpacked) -> None:
     code = unpacked(zip_of("pkg/tool.sh", mode=0o755))
     assert os.access(code / "pkg/tool.sh", os.X_OK)
 
@@ -91,7 +92,7 @@ def test_a_zip_is_unpacked_with_its_executables(unpacked: Callable[[bytes], Path
 @pytest.mark.parametrize("name", ["../out", "a/../../out", "/out", "a/../b", "n" * 300, "d/" * 600 + "f"])
 @pytest.mark.parametrize("pack", [lambda name: tar_of(entry(name)), zip_of], ids=["tar", "zip"])
 def test_a_name_that_leads_out_or_cannot_be_one_is_refused(
-    unpacked: Callable[[bytes], Path], tmp_path: Path, pack: Callable[[str], bytes], name: str
+    unpacked: Unpacked, tmp_path: Path, pack: Callable[[str], bytes], name: str
 ) -> None:
     with pytest.raises(UnpackingError, match="names"):
         unpacked(pack(name))
@@ -109,12 +110,12 @@ def test_a_name_that_leads_out_or_cannot_be_one_is_refused(
         {"up": "..", "up/planted": "x"},
         {"up": "../..", "up/new/planted": "x"},
         {"up": "{outside}", "up/new/planted": "x"},
-        {"b": "c/..", "b/d": "x"},  # harmless, but no folder
+        {"b": "c/..", "b/d": "x"},  # harmless, but no directory
         {"d/e/file/x": "y"},
     ],
 )
 def test_a_link_that_leads_out_or_nowhere_is_refused_and_nothing_is_made_through_it(
-    unpacked: Callable[[bytes], Path], tmp_path: Path, links: dict[str, str]
+    unpacked: Unpacked, tmp_path: Path, links: dict[str, str]
 ) -> None:
     texts = {name: text.replace("{outside}", str(tmp_path)) for name, text in links.items()}
     entries = [entry(name, tarfile.SYMTYPE, link=text) for name, text in texts.items()]
@@ -124,26 +125,19 @@ def test_a_link_that_leads_out_or_nowhere_is_refused_and_nothing_is_made_through
     assert names(tmp_path / "inner")[0] == "code"
 
 
-def test_no_file_is_written_through_a_link(unpacked: Callable[[bytes], Path], tmp_path: Path) -> None:
+def test_no_file_is_written_through_a_link(unpacked: Unpacked, tmp_path: Path) -> None:
     with pytest.raises(UnpackingError, match="link out of itself"):
         unpacked(tar_of(entry("a", tarfile.SYMTYPE, link=str(tmp_path)), entry("a/planted")))
     assert not (tmp_path / "planted").exists()
 
 
 @pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.LNKTYPE])
-def test_devices_fifos_and_hard_links_are_refused(by_child: Callable[[bytes], Path], kind: bytes) -> None:
+def test_devices_fifos_and_hard_links_are_refused(by_child: Unpacked, kind: bytes) -> None:
     with pytest.raises(UnpackingError, match="files, directories and links alone"):
         by_child(tar_of(entry("train.py"), entry("b", kind, link="train.py")))
 
 
-def test_a_zip_whose_files_would_be_before_its_beginning_is_damaged(unpacked: Callable[[bytes], Path]) -> None:
-    packed = bytearray(zip_of("train.py"))
-    struct.pack_into("<I", packed, len(packed) - 6, 1000 + struct.unpack_from("<I", packed, len(packed) - 6)[0])
-    with pytest.raises(UnpackingError, match=r"whole tar\.gz or zip"):
-        unpacked(bytes(packed))
-
-
-def test_a_device_in_a_zip_is_refused(unpacked: Callable[[bytes], Path]) -> None:
+def test_a_device_in_a_zip_is_refused(unpacked: Unpacked) -> None:
     with pytest.raises(UnpackingError, match="files, directories and links alone"):
         unpacked(zip_of("dev", kind=stat.S_IFCHR))
 
@@ -152,7 +146,7 @@ def test_a_device_in_a_zip_is_refused(unpacked: Callable[[bytes], Path]) -> None
     "pack", [lambda content: tar_of(entry("f"), content=content), lambda c: zip_of("f", content=c)]
 )
 def test_what_grows_beyond_the_limit_is_refused_and_hardly_written(
-    by_child: Callable[[bytes], Path], tmp_path: Path, pack: Callable[[bytes], bytes]
+    by_child: Unpacked, tmp_path: Path, pack: Callable[[bytes], bytes]
 ) -> None:
     bomb = pack(bytes(50_000_000))
     assert len(bomb) < LIMITS.bytes
@@ -162,7 +156,7 @@ def test_what_grows_beyond_the_limit_is_refused_and_hardly_written(
     assert written <= LIMITS.bytes
 
 
-def test_a_bomb_in_the_long_name_of_an_entry_is_refused(by_child: Callable[[bytes], Path]) -> None:
+def test_a_bomb_in_the_long_name_of_an_entry_is_refused(by_child: Unpacked) -> None:
     long = entry("x", tarfile.GNUTYPE_LONGNAME)
     long.size = 2_000_000_000
     bomb = gzip.compress(long.tobuf(tarfile.GNU_FORMAT)) + gzip.compress(bytes(50_000_000)) * 40
@@ -171,14 +165,14 @@ def test_a_bomb_in_the_long_name_of_an_entry_is_refused(by_child: Callable[[byte
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE])
-def test_a_header_that_takes_forever_to_read_is_refused(by_child: Callable[[bytes], Path], kind: bytes) -> None:
+def test_a_header_that_takes_forever_to_read_is_refused(by_child: Unpacked, kind: bytes) -> None:
     described = entry("x", kind)
     described.size = 400_000
     with pytest.raises(UnpackingError):
         by_child(gzip.compress(described.tobuf(tarfile.USTAR_FORMAT) + b"1" * 400_000 + bytes(1024)))
 
 
-def test_an_entry_that_is_described_again_and_again_is_refused(by_child: Callable[[bytes], Path]) -> None:
+def test_an_entry_that_is_described_again_and_again_is_refused(by_child: Unpacked) -> None:
     described = entry("x", tarfile.XGLTYPE).tobuf(tarfile.USTAR_FORMAT)
     with pytest.raises(UnpackingError):
         by_child(gzip.compress(described * 20_000 + entry("f").tobuf() + bytes(1024)))
@@ -187,27 +181,27 @@ def test_an_entry_that_is_described_again_and_again_is_refused(by_child: Callabl
 @pytest.mark.parametrize(
     "pax", [{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}, None], ids=["map in the content", "map in the header"]
 )
-def test_a_file_with_holes_is_refused(unpacked: Callable[[bytes], Path], pax: dict[str, str] | None) -> None:
+def test_a_file_with_holes_is_refused(unpacked: Unpacked, pax: dict[str, str] | None) -> None:
     sparse = entry("f", tarfile.REGTYPE if pax else tarfile.GNUTYPE_SPARSE)
     sparse.pax_headers = pax or {}
     with pytest.raises(UnpackingError):
         unpacked(tar_of(sparse, content=b"1" * 10_000))
 
 
-def test_long_names_with_attributes_of_their_own_are_taken(unpacked: Callable[[bytes], Path]) -> None:
+def test_long_names_with_attributes_of_their_own_are_taken(unpacked: Unpacked) -> None:
     long = entry("d/" * 100 + "f" * 200)
     long.pax_headers = {"comment": "c" * 2000}
     assert len(names(unpacked(tar_of(long)))[-1]) == 400
 
 
 @pytest.mark.parametrize("pack", [lambda names: tar_of(*map(entry, names)), lambda names: zip_of(*names)])
-def test_too_many_entries_are_refused(by_child: Callable[[bytes], Path], pack: Callable[[list[str]], bytes]) -> None:
+def test_too_many_entries_are_refused(by_child: Unpacked, pack: Callable[[list[str]], bytes]) -> None:
     with pytest.raises(UnpackingError, match="at most 20 entries"):
         by_child(pack([f"f{number}" for number in range(21)]))
 
 
 def test_a_zip_with_a_table_of_contents_that_fills_the_memory_is_refused(
-    by_child: Callable[[bytes], Path],
+    by_child: Unpacked,
 ) -> None:
     archive = zip_of("f")
     start = archive.rindex(b"PK\x01\x02")
@@ -220,51 +214,56 @@ def test_a_zip_with_a_table_of_contents_that_fills_the_memory_is_refused(
 @pytest.mark.parametrize(
     "archive", [tar_of(), zip_of(), tar_of(entry(".", tarfile.DIRTYPE))], ids=["tar", "zip", "dot"]
 )
-def test_an_empty_archive_is_refused(by_child: Callable[[bytes], Path], archive: bytes) -> None:
+def test_an_empty_archive_is_refused(by_child: Unpacked, archive: bytes) -> None:
     with pytest.raises(UnpackingError, match="must hold a file"):
         by_child(archive)
 
 
 @pytest.mark.parametrize("archive", [tar_of(entry("a"), content=os.urandom(5000)), zip_of("a", content=b"y" * 5000)])
-def test_no_cut_or_flipped_byte_passes_for_another_archive(
-    unpacked: Callable[[bytes], Path], tmp_path: Path, archive: bytes
-) -> None:
+def test_no_cut_or_flipped_byte_passes_for_another_archive(unpacked: Unpacked, tmp_path: Path, archive: bytes) -> None:
     for cut in range(0, len(archive) - 1, 97):
         with pytest.raises(UnpackingError):
-            unpack_anew(unpacked, tmp_path, archive[:cut])
+            unpack_again(unpacked, tmp_path, archive[:cut])
     flipped = bytearray(archive)
     flipped[len(archive) // 3] ^= 0x55
     with pytest.raises(UnpackingError):
-        unpack_anew(unpacked, tmp_path, bytes(flipped))
+        unpack_again(unpacked, tmp_path, bytes(flipped))
 
 
-def unpack_anew(unpacked: Callable[[bytes], Path], tmp_path: Path, archive: bytes) -> None:
+def unpack_again(unpacked: Unpacked, tmp_path: Path, archive: bytes) -> None:
     if (tmp_path / "inner" / "code").exists():
         (tmp_path / "inner" / "code").rename(tmp_path / "inner" / f"old-{len(names(tmp_path))}")
     unpacked(archive)
 
 
-@pytest.mark.parametrize("content", [b"", b"P", b"hello world", b"\x1f\x8b", b"PK\x05\x06"])
-def test_what_is_no_archive_is_refused(unpacked: Callable[[bytes], Path], content: bytes) -> None:
+def beginning_too_early() -> bytes:
+    """A zip whose table of contents places a file before its beginning."""
+    packed = bytearray(zip_of("train.py"))
+    struct.pack_into("<I", packed, len(packed) - 6, 1000 + struct.unpack_from("<I", packed, len(packed) - 6)[0])
+    return bytes(packed)
+
+
+@pytest.mark.parametrize("content", [b"", b"P", b"hello world", b"\x1f\x8b", b"PK\x05\x06", beginning_too_early()])
+def test_what_is_no_archive_is_refused(unpacked: Unpacked, content: bytes) -> None:
     with pytest.raises(UnpackingError, match=r"must be a (whole )?tar\.gz or zip"):
         unpacked(content)
 
 
-def test_the_same_folder_is_always_packed_into_the_same_bytes_and_unpacked_as_it_was(
-    by_child: Callable[[bytes], Path], tmp_path: Path
+def test_the_same_directory_is_always_packed_into_the_same_bytes_and_unpacked_as_it_was(
+    by_child: Unpacked, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "source"
+    directory = tmp_path / "source"
     for part in ("b", "a/deep", ".git", "__pycache__"):
-        (folder / part).mkdir(parents=True)
-        (folder / part / "train.py").write_text(part)
-    (folder / "link").symlink_to(folder / "a")
-    (folder / "tool").write_text("#!/bin/sh\n")
-    (folder / "tool").chmod(0o755)
-    os.mkfifo(folder / "fifo")
+        (directory / part).mkdir(parents=True)
+        (directory / part / "train.py").write_text(part)
+    (directory / "link").symlink_to(directory / "a")
+    (directory / "tool").write_text("#!/bin/sh\n")
+    (directory / "tool").chmod(0o755)
+    os.mkfifo(directory / "fifo")
     first, second = io.BytesIO(), io.BytesIO()
-    packed = pack_code(folder, first, exclude=tmp_path / "home", options=CopyOptions())
-    os.utime(folder / "tool", (1, 1))
-    pack_code(folder, second, exclude=tmp_path / "home", options=CopyOptions())
+    packed = pack_code(directory, first, exclude=tmp_path / "home", options=CopyOptions())
+    os.utime(directory / "tool", (1, 1))
+    pack_code(directory, second, exclude=tmp_path / "home", options=CopyOptions())
     assert first.getvalue() == second.getvalue()
     assert len(packed.files) == 3
     code = by_child(first.getvalue())

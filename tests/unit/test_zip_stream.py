@@ -22,14 +22,15 @@ def test_files_come_out_as_they_went_in(tmp_path: Path) -> None:
         assert unpacked(tmp_path, members, compress=compress) == {f"logs/{name}": contents[name] for name in contents}
 
 
-def test_what_is_gone_or_no_regular_file_is_left_out(tmp_path: Path) -> None:
+def test_only_regular_files_that_exist_are_included_also_with_a_time_before_the_format_began(tmp_path: Path) -> None:
     root = tmp_path / "run"
-    (root / "folder").mkdir(parents=True)
+    (root / "directory").mkdir(parents=True)
     (tmp_path / "secret").write_text("token")
     (root / "link").symlink_to(tmp_path / "secret")
     os.mkfifo(root / "fifo")
     (root / "kept").write_text("kept")
-    names = ["link", "fifo", "folder", "absent", "kept"]
+    os.utime(root / "kept", (0, 0))
+    names = ["link", "fifo", "directory", "absent", "kept"]
     assert unpacked(root, [Member(name, root / name) for name in names]) == {"kept": b"kept"}
 
 
@@ -49,9 +50,3 @@ def test_the_archive_is_handed_on_while_it_is_made(tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(os.urandom(5_000_000))
     sizes = [len(part) for part in zip_stream(tmp_path, [Member("big", tmp_path / "big")], compress=False)]
     assert max(sizes) < 600_000
-
-
-def test_a_time_before_the_format_began_is_no_fault(tmp_path: Path) -> None:
-    (tmp_path / "old").write_text("old")
-    os.utime(tmp_path / "old", (0, 0))
-    assert unpacked(tmp_path, [Member("old", tmp_path / "old")]) == {"old": b"old"}

@@ -65,8 +65,8 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0.05)
     options = parser.parse_args()
     dist.init_process_group("gloo")
-    folder = Path(os.environ.get("REKINDLE_SNAPSHOT_DIR", os.environ["BENCH_DIR"]))
-    Trainer(folder / "snapshot.pt", options).train()
+    directory = Path(os.environ.get("REKINDLE_SNAPSHOT_DIR", os.environ["BENCH_DIR"]))
+    Trainer(directory / "snapshot.pt", options).train()
     dist.destroy_process_group()
 
 

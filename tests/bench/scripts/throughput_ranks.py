@@ -27,7 +27,7 @@ from rekindle.recipes.training_context import TrainingContext
 
 
 class PlainLoop:
-    """As the tutorials of PyTorch have it."""
+    """A training loop as in the tutorials of PyTorch."""
 
     def __init__(self, context: TrainingContext) -> None:
         self._device, options, images = context.device, context.options, context.data

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
+from enum import StrEnum
 from typing import Any
 
 from docs.reference.enums import meanings
@@ -114,4 +115,8 @@ def _type(annotation: Any) -> str:
 def _default(field: Any) -> str:
     if field.default_factory is not MISSING:
         return "none"
-    return "" if field.default is MISSING else code("null" if field.default is None else repr(field.default))
+    if field.default is MISSING:
+        return ""
+    if isinstance(field.default, StrEnum):
+        return code(repr(field.default.value))
+    return code("null" if field.default is None else repr(field.default))

@@ -20,7 +20,7 @@ _COUNTS = {"minItems": "at least {} items", "maxItems": "at most {} items"}
 
 
 def type_name(schema: Schema, link: Link) -> str:
-    """The type of a value, without null: ``is_nullable`` tells that."""
+    """The type of a value, without null: ``is_nullable`` has that."""
     if "$ref" in schema:
         return link(schema["$ref"].rpartition("/")[2])
     if choices := _choices(schema):

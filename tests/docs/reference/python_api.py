@@ -78,7 +78,7 @@ def _documentation(name: str, found: Any) -> str:
 
 
 def _signature(found: Callable[..., Any]) -> str:
-    """As it is called: without ``self``, and with the last part of each name of a type."""
+    """The signature as it is called: without ``self``, and with the last part of each name of a type."""
     signature = inspect.signature(found)
     parameters = [each for each in signature.parameters.values() if each.name not in ("self", "cls")]
     text = str(signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty))

@@ -1,28 +1,26 @@
 """Keys, their overlay, and what the page says while the server is away."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from e2e.pages.test_accessibility import found_by_axe
-from e2e.played_job import PlayedJob
+from e2e.played_job import Play
 from e2e.serve_process import ServeProcess
-from e2e.watcher import Watcher
+from e2e.watcher import Watcher, found_by_axe
 from rekindle.contract.states import JobState
 from rekindle_service.client import Client
 
 _MAX_TABS = 60
 
 
-def test_a_failed_job_is_read_with_keys_alone(page: Page, server: ServeProcess, play: Callable[..., PlayedJob]) -> None:
+def test_a_failed_job_is_read_with_keys_alone(page: Page, play: Play) -> None:
     job = play("digits")
     job.begin_attempt()
     failed = job.raise_in(1, "ValueError", "no", source="raise ValueError('no')\n", line=1)
     job.end_attempt(failed, last_step=1)
     job.end(JobState.FAILED, failed)
-    page.goto(f"{server.url}/jobs/{job.id}")
+    page.goto(f"/jobs/{job.id}")
     expect(page.get_by_role("heading", name="ValueError in rank 1")).to_be_visible()
     page.keyboard.press("?")
     overlay = page.get_by_role("dialog", name="Keys")
@@ -49,11 +47,11 @@ def test_a_failed_job_is_read_with_keys_alone(page: Page, server: ServeProcess, 
     page.get_by_label("Search text").blur()
     page.keyboard.press("g")
     page.keyboard.press("q")
-    page.wait_for_url(f"{server.url}/")
+    page.wait_for_url("/")
 
 
 def test_the_whole_flow_needs_no_mouse(
-    visitor: BrowserContext, server: ServeProcess, client: Client, play: Callable[..., PlayedJob], tmp_path: Path
+    visitor: BrowserContext, server: ServeProcess, client: Client, play: Play, tmp_path: Path
 ) -> None:
     """Sign in, find a job, move on its axis, search its log, submit another one, cancel it."""
     job = play("needle-search")
@@ -64,7 +62,7 @@ def test_the_whole_flow_needs_no_mouse(
     (tmp_path / "train.py").write_text("")
     page = visitor.new_page()
     keys = page.keyboard
-    page.goto(f"{server.url}/login")
+    page.goto("/login")
     keys.type(server.token)
     keys.press("Enter")
     expect(page.locator("#jobs .job-name", has_text="needle-search")).to_be_visible()
@@ -103,7 +101,7 @@ def test_the_whole_flow_needs_no_mouse(
     keys.press("q")
     row = page.locator("#jobs").get_by_role("row", name="by-keys")
     expect(row.locator(".badge")).to_have_text("held")
-    move_to(page, row)
+    tab_to(page, row.locator(".job-name"), "j")
     keys.press("x")
     expect(page.locator("#bulk-count")).to_have_text("1 selected")
     keys.press("a")
@@ -127,20 +125,12 @@ def tab_to(page: Page, control: Locator, key: str = "Tab") -> None:
     raise AssertionError(f"{_MAX_TABS} times {key} do not lead to {control}")
 
 
-def move_to(page: Page, row: Locator) -> None:
-    for _ in range(_MAX_TABS):
-        page.keyboard.press("j")
-        if row.locator(".job-name").evaluate("(node) => node === document.activeElement"):
-            return
-    raise AssertionError(f"{_MAX_TABS} times j do not lead to {row}")
-
-
 def test_a_page_explains_what_it_means_that_the_server_is_away(
     page: Page, server: ServeProcess, watcher: Watcher
 ) -> None:
     watcher.expect("net::ERR_")
     watcher.expect("404")
-    page.goto(f"{server.url}/nosuchpage")
+    page.goto("/nosuchpage")
     expect(page.get_by_role("heading", name="Page not found")).to_be_visible()
     expect(page.locator("#connection")).to_have_text("Live")
     assert found_by_axe(page) == []

@@ -1,13 +1,19 @@
 """The log viewer in a browser, fed with what programs really print, and with worse."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
-from e2e.played_job import PlayedJob
-from e2e.serve_process import ServeProcess
+from cli_process import rekindle
+from e2e.played_job import Play, PlayedJob
+from e2e.waiting import until
 from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.punch_hole import can_punch_holes
+from rekindle.keeper.observers.log_limit import LogLimit
 
 MAX_LINES = 3000
 MOVE_BY_LAYOUT = """log => new Promise((resolve) => {
@@ -32,25 +38,36 @@ SCROLL_WHILE_KEPT = """async () => {
     return [isByUser, !isUp];
 }"""
 
+OpenLog = Callable[[], Page]
+
 
 @pytest.fixture
-def job(play: Callable[..., PlayedJob]) -> PlayedJob:
+def job(play: Play) -> PlayedJob:
     job = play("digits", ranks=1)
     job.begin_attempt()
     return job
 
 
 @pytest.fixture
-def open_log(page: Page, server: ServeProcess, job: PlayedJob) -> Callable[[], Page]:
+def open_log(page: Page, job: PlayedJob) -> OpenLog:
     def open_page() -> Page:
-        page.goto(f"{server.url}/jobs/{job.id}")
+        page.goto(f"/jobs/{job.id}")
         expect(page.locator("#log-follow")).to_have_text("Following")
         return page
 
     return open_page
 
 
-def test_a_progress_bar_draws_over_itself(open_log: Callable[[], Page], job: PlayedJob) -> None:
+@pytest.fixture
+def long_log(open_log: OpenLog, job: PlayedJob) -> Page:
+    """The end of 300 lines, which is followed."""
+    job.write(b"".join(b"line %d\n" % number for number in range(300)))
+    page = open_log()
+    expect(page.locator("#log-lines .log-line").last).to_have_text("line 299")
+    return page
+
+
+def test_progress_bars_draw_over_themselves_and_over_lines_above(open_log: OpenLog, job: PlayedJob) -> None:
     job.write(b"start\n")
     lines = open_log().locator("#log-lines .log-line")
     expect(lines).to_have_text(["start"])
@@ -59,15 +76,13 @@ def test_a_progress_bar_draws_over_itself(open_log: Callable[[], Page], job: Pla
     expect(lines).to_have_text(["start", "epoch 1:  80%"])
     job.write(b"\rdone\x1b[K\nnext\n")
     expect(lines).to_have_text(["start", "done", "next"])
-
-
-def test_nested_bars_move_up_and_down(open_log: Callable[[], Page], job: PlayedJob) -> None:
-    lines = open_log().locator("#log-lines .log-line")
     job.write(b"outer 0\n\rinner 1\x1b[A\router 1\n\rinner 2")
-    expect(lines).to_have_text(["outer 1", "inner 2"])
+    expect(lines).to_have_text(["start", "done", "next", "outer 1", "inner 2"])
 
 
-def test_colours_become_classes_and_other_sequences_vanish(open_log: Callable[[], Page], job: PlayedJob) -> None:
+def test_colours_become_classes_and_sequences_markup_and_garbage_are_harmless(
+    open_log: OpenLog, job: PlayedJob
+) -> None:
     job.write(b"\x1b[1;31mred\x1b[0m plain \x1b[48;2;0;0;238mon blue\x1b[m\n")
     job.write(b"\x1b]0;a title\x07\x1b]8;;http://evil.example\x1b\\link\x1b]8;;\x1b\\ \x1b]52;c;c2VjcmV0\x07end\n")
     lines = open_log().locator("#log-lines .log-line")
@@ -75,48 +90,42 @@ def test_colours_become_classes_and_other_sequences_vanish(open_log: Callable[[]
     expect(lines.first.locator("span").first).to_have_class("bold fg-1")
     expect(lines.first.locator("span").last).to_have_class("bg-4")
     expect(lines.last.locator("a:not(.line-link)")).to_have_count(0)
+    job.write(b"<img src=x onerror=alert(1)><script>alert(2)</script>\n")
+    job.write(bytes(range(256)) * 20 + b"\n")
+    job.write(b"x" * 200_000 + b"\nalive\n")
+    expect(lines.last).to_have_text("alive")
+    job.write("häßlich ✓ 火\n".encode())
+    expect(lines.last).to_have_text("häßlich ✓ 火")
+    expect(lines.locator("img, script")).to_have_count(0)
 
 
-def test_a_log_that_is_not_followed_any_more_stays_where_it_is(open_log: Callable[[], Page], job: PlayedJob) -> None:
-    job.write(b"".join(b"line %d\n" % number for number in range(200)))
-    page = open_log()
-    expect(page.locator("#log-lines .log-line").last).to_have_text("line 199")
-    page.get_by_role("button", name="Following").click()
-    page.locator("#log").dispatch_event("scroll")  # of the page's own way to the end, which a busy browser reports late
-    page.locator("#log").evaluate(MOVE_BY_LAYOUT)
+def test_a_log_that_is_not_followed_any_more_stays_where_it_is(long_log: Page, job: PlayedJob) -> None:
+    long_log.get_by_role("button", name="Following").click()
+    long_log.locator("#log").dispatch_event("scroll")  # to the end, by the page itself; a busy browser reports it late
+    long_log.locator("#log").evaluate(MOVE_BY_LAYOUT)
     job.write(b"more\n")
-    expect(page.locator("#log-follow")).to_have_text("New output below ↓")
-    expect(page.locator("#log-lines .log-line").last).to_have_text("line 199")
+    expect(long_log.locator("#log-follow")).to_have_text("New output below ↓")
+    expect(long_log.locator("#log-lines .log-line").last).to_have_text("line 299")
 
 
-@pytest.mark.parametrize("way", ["End", "wheel"])
-def test_a_log_is_followed_again_by_scrolling_down_where_it_is_at_its_end(
-    open_log: Callable[[], Page], job: PlayedJob, way: str
-) -> None:
-    job.write(b"".join(b"line %d\n" % number for number in range(200)))
-    page = open_log()
-    log, follow = page.locator("#log"), page.locator("#log-follow")
-    expect(page.locator("#log-lines .log-line").last).to_have_text("line 199")
+def test_a_log_is_followed_again_by_scrolling_down_where_it_is_at_its_end(long_log: Page) -> None:
+    log, follow = long_log.locator("#log"), long_log.locator("#log-follow")
     follow.click()
     expect(follow).to_have_text("Follow")
-    if way == "End":
-        log.press("End")
-    else:
-        log.hover()
-        page.mouse.wheel(0, 100)
+    log.press("End")
+    expect(follow).to_have_text("Following")
+    follow.click()
+    expect(follow).to_have_text("Follow")
+    log.hover()
+    long_log.mouse.wheel(0, 100)
     expect(follow).to_have_text("Following")
 
 
-def test_what_the_user_scrolls_while_lines_are_added_is_noticed(open_log: Callable[[], Page], job: PlayedJob) -> None:
-    job.write(b"".join(b"line %d\n" % number for number in range(200)))
-    page = open_log()
-    expect(page.locator("#log-lines .log-line").last).to_have_text("line 199")
-    assert page.evaluate(SCROLL_WHILE_KEPT) == [True, True]
+def test_what_the_user_scrolls_while_lines_are_added_is_noticed(long_log: Page) -> None:
+    assert long_log.evaluate(SCROLL_WHILE_KEPT) == [True, True]
 
 
-def test_an_empty_stdout_offers_what_loggers_and_progress_bars_write(
-    open_log: Callable[[], Page], job: PlayedJob
-) -> None:
+def test_an_empty_stdout_offers_what_loggers_and_progress_bars_write(open_log: OpenLog, job: PlayedJob) -> None:
     job.write(b"INFO epoch 1\n", stream="stderr")
     page = open_log()
     page.get_by_role("button", name="Show stderr").click()
@@ -125,56 +134,20 @@ def test_an_empty_stdout_offers_what_loggers_and_progress_bars_write(
     expect(page.get_by_role("button", name="Show stdout")).to_be_hidden()
 
 
-def test_markup_and_binary_garbage_are_harmless(open_log: Callable[[], Page], job: PlayedJob) -> None:
-    job.write(b"<img src=x onerror=alert(1)><script>alert(2)</script>\n")
-    job.write(bytes(range(256)) * 20 + b"\n")
-    job.write(b"x" * 200_000 + b"\nalive\n")
-    page = open_log()
-    expect(page.locator("#log-lines .log-line").last).to_have_text("alive")
-    job.write("häßlich ✓ 火\n".encode())
-    expect(page.locator("#log-lines .log-line").last).to_have_text("häßlich ✓ 火")
-    assert page.locator("#log-lines img, #log-lines script").count() == 0
-
-
-def test_following_stops_when_the_user_scrolls_up_and_resumes_at_the_end(
-    open_log: Callable[[], Page], job: PlayedJob
-) -> None:
-    job.write(b"".join(b"line %d\n" % number for number in range(300)))
-    page = open_log()
-    lines = page.locator("#log-lines .log-line")
-    expect(lines.last).to_have_text("line 299")
-    page.locator("#log").hover()
-    page.mouse.wheel(0, -2000)
-    expect(page.get_by_role("button", name="Follow", exact=True)).to_be_visible()
+def test_following_stops_when_the_user_scrolls_up_and_resumes_at_the_end(long_log: Page, job: PlayedJob) -> None:
+    lines = long_log.locator("#log-lines .log-line")
+    long_log.locator("#log").hover()
+    long_log.mouse.wheel(0, -2000)
+    expect(long_log.get_by_role("button", name="Follow", exact=True)).to_be_visible()
     job.write(b"unseen\n")
-    expect(page.get_by_role("button", name="New output below")).to_be_visible()
+    expect(long_log.get_by_role("button", name="New output below")).to_be_visible()
     expect(lines.last).to_have_text("line 299")
-    page.locator("#log").evaluate("log => { log.scrollTop = log.scrollHeight; }")
+    long_log.locator("#log").evaluate("log => { log.scrollTop = log.scrollHeight; }")
     expect(lines.last).to_have_text("unseen")
-    expect(page.get_by_role("button", name="Following")).to_be_visible()
+    expect(long_log.get_by_role("button", name="Following")).to_be_visible()
 
 
-def test_earlier_output_is_fetched_on_demand_back_to_the_first_line(
-    open_log: Callable[[], Page], job: PlayedJob
-) -> None:
-    job.write(b"".join(b"%05d %s\n" % (number, b"x" * 60) for number in range(2000)))
-    page = open_log()
-    lines = page.locator("#log-lines .log-line")
-    expect(lines).to_have_count(500)
-    earlier = page.get_by_role("button", name="Load older output")
-    earlier.focus()
-    page.keyboard.press("Enter")
-    while (before := lines.count()) < 2000:
-        page.locator("#log").evaluate("log => { log.scrollTop = 0; }")
-        expect(lines).not_to_have_count(before)
-    expect(earlier).to_be_hidden()
-    numbers = page.locator("#log-lines").evaluate(
-        "log => [...log.querySelectorAll('.log-line')].map(line => Number(line.textContent.slice(0, 5)))"
-    )
-    assert numbers == list(range(2000))
-
-
-def test_the_page_keeps_a_bounded_part_of_an_endless_log(open_log: Callable[[], Page], job: PlayedJob) -> None:
+def test_the_page_keeps_a_bounded_part_of_an_endless_log(open_log: OpenLog, job: PlayedJob) -> None:
     page = open_log()
     for block in range(12):
         job.write(b"".join(b"%06d\n" % (block * 1000 + number) for number in range(1000)))
@@ -184,47 +157,28 @@ def test_the_page_keeps_a_bounded_part_of_an_endless_log(open_log: Callable[[], 
     expect(page.get_by_role("button", name="Load older output")).to_be_attached()
 
 
-def test_the_log_continues_with_the_next_attempt_and_earlier_ones_can_be_chosen(
-    open_log: Callable[[], Page], job: PlayedJob
-) -> None:
-    job.write(b"of the first\n")
-    page = open_log()
-    expect(page.locator("#log-lines")).to_have_text("of the first")
+def test_a_new_attempt_does_not_scroll_a_user_further_up(long_log: Page, job: PlayedJob) -> None:
+    log, lines = long_log.locator("#log"), long_log.locator("#log-lines .log-line")
+    log.hover()
+    long_log.mouse.wheel(0, -2000)
+    expect(long_log.get_by_role("button", name="Follow", exact=True)).to_be_visible()
+    top = log.evaluate("log => log.scrollTop")
     job.begin_attempt(resumed_from_step=10)
     job.write(b"of the second\n")
-    expect(page.locator("#log-lines .log-line")).to_have_text(["of the first", "of the second"])
-    expect(page.locator("#log-lines .log-divider")).to_have_text("attempt 2")
-    page.get_by_label("Attempt", exact=True).select_option("1")
-    expect(page.locator("#log-lines .log-line")).to_have_text(["of the first"])
-
-
-def test_a_restart_does_not_scroll_a_user_further_up(open_log: Callable[[], Page], job: PlayedJob) -> None:
-    job.write(b"".join(b"line %d\n" % number for number in range(400)))
-    page = open_log()
-    lines = page.locator("#log-lines .log-line")
-    expect(lines.last).to_have_text("line 399")
-    page.locator("#log").hover()
-    page.mouse.wheel(0, -3000)
-    expect(page.get_by_role("button", name="Follow", exact=True)).to_be_visible()
-    top = page.locator("#log").evaluate("log => log.scrollTop")
-    job.begin_attempt(resumed_from_step=10)
-    job.write(b"of the second\n")
-    expect(page.get_by_role("button", name="New output below")).to_be_visible()
-    expect(lines.last).to_have_text("line 399")
-    assert page.locator("#log").evaluate("log => log.scrollTop") == top
-    page.get_by_role("button", name="New output below").click()
+    expect(long_log.get_by_role("button", name="New output below")).to_be_visible()
+    expect(lines.last).to_have_text("line 299")
+    assert log.evaluate("log => log.scrollTop") == top
+    long_log.get_by_role("button", name="New output below").click()
     expect(lines.last).to_have_text("of the second")
-    expect(page.locator("#log-lines .log-divider")).to_have_text("attempt 2")
+    expect(long_log.locator("#log-lines .log-divider")).to_have_text("attempt 2")
 
 
-def test_an_elastic_job_that_shrinks_leaves_the_logs_of_its_former_ranks(
-    page: Page, server: ServeProcess, play: Callable[..., PlayedJob]
-) -> None:
+def test_an_elastic_job_that_shrinks_leaves_the_logs_of_its_former_ranks(page: Page, play: Play) -> None:
     job = play("elastic", ranks=4)
-    page.goto(f"{server.url}/jobs/{job.id}")
+    page.goto(f"/jobs/{job.id}")
     rank = page.get_by_label("Rank", exact=True)
     rank.select_option("3")
-    job.ranks = 2  # fewer than were asked for
+    job.ranks = 2  # fewer than were requested
     job.begin_attempt()
     job.write(b"rank 0 speaks\n")
     expect(rank.locator("option")).to_have_text(["Rank 0", "Rank 1"])
@@ -241,24 +195,22 @@ def test_an_elastic_job_that_shrinks_leaves_the_logs_of_its_former_ranks(
     page.get_by_role("link", name="Last output of rank 3").click()
     expect(page.locator("#log-lines .marked")).to_have_text("rank 3 dies")
     other = page.context.new_page()
-    other.goto(f"{server.url}/jobs/{job.id}#log/3/stderr/2/end")
+    other.goto(f"/jobs/{job.id}#log/3/stderr/2/end")
     expect(other.locator("#log-lines .marked")).to_have_text("rank 3 dies")
     other.close()
 
 
-def test_a_log_opened_while_another_is_read_is_requested_for_its_own_attempt_only(
-    page: Page, server: ServeProcess, play: Callable[..., PlayedJob]
-) -> None:
+def test_a_log_opened_while_another_is_read_is_requested_for_its_own_attempt_only(page: Page, play: Play) -> None:
     job = play("elastic", ranks=4)
     job.begin_attempt()
     job.write(b"rank 0 speaks\n")
     job.write(b"rank 3 dies\n", rank=3, stream="stderr")
-    page.goto(f"{server.url}/jobs/{job.id}")
+    page.goto(f"/jobs/{job.id}")
     expect(page.locator("#log-lines")).to_have_text("rank 0 speaks")
     held: list[Route] = []
-    asked: list[str] = []
+    requested: list[str] = []
     page.route("**/ranks/0/log?**", lambda route: held.append(route))
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: requested.append(request.url))
     with page.expect_request("**/ranks/0/log?**"):  # what attempt 1 may have written last, before attempt 2
         job.end_attempt(Outcome(OutcomeClass.SIGNAL, "rank 3 was killed", rank=3), last_step=9)
         job.ranks = 1
@@ -269,12 +221,10 @@ def test_a_log_opened_while_another_is_read_is_requested_for_its_own_attempt_onl
     page.unroute("**/ranks/0/log?**")
     expect(page.locator("#log-lines .marked")).to_have_text("rank 3 dies")
     expect(page.locator("#log-lines")).not_to_contain_text("rank 0")
-    assert [url for url in asked if "/ranks/3/" in url and "attempt=2" in url] == []
+    assert [url for url in requested if "/ranks/3/" in url and "attempt=2" in url] == []
 
 
-def test_a_gigabyte_is_paged_searched_and_linked_to(
-    open_log: Callable[[], Page], job: PlayedJob, server: ServeProcess
-) -> None:
+def test_a_gigabyte_is_paged_searched_and_linked_to(open_log: OpenLog, job: PlayedJob) -> None:
     log = job.run_dir.attempt(1).rank(0).log("stdout")
     with log.open("wb") as file:  # sparse: it takes no room
         for offset, word in ((0, b"beginning"), (500_000_000, b"middle"), (700_000_000, b"needle"), (10**9, b"end")):
@@ -300,14 +250,14 @@ def test_a_gigabyte_is_paged_searched_and_linked_to(
     expect(lines.last).to_have_text("end 0999")
     expect(lines.last).to_be_in_viewport()
     other = page.context.new_page()
-    other.goto(f"{server.url}/jobs/{job.id}{link}")
+    other.goto(f"/jobs/{job.id}{link}")
     expect(other.locator("#log-lines .marked")).to_have_text("needle 0500")
     expect(other.locator("#log-lines .marked")).to_be_in_viewport()
     other.close()
 
 
-def test_scrolling_pages_both_ways_and_nothing_is_lost_or_doubled(open_log: Callable[[], Page], job: PlayedJob) -> None:
-    job.write(b"".join(b"%06d %s\n" % (number, b"x" * 60) for number in range(20_000)))
+def test_scrolling_pages_both_ways_and_nothing_is_lost_or_doubled(open_log: OpenLog, job: PlayedJob) -> None:
+    job.write(b"".join(b"%06d %s\n" % (number, b"x" * 60) for number in range(8_000)))
     page = open_log()
     numbers = """log => [...log.querySelectorAll('.log-line')].map(line => Number(line.textContent.slice(0, 6)))"""
     scroll = """(log, up) => { log.scrollTop = up ? 0 : log.scrollHeight; }"""
@@ -331,9 +281,53 @@ def test_scrolling_pages_both_ways_and_nothing_is_lost_or_doubled(open_log: Call
             )
         raise AssertionError(f"line {wanted} was never reached")
 
-    expect(page.locator("#log-lines .log-line").last).to_contain_text("019999")
+    expect(page.locator("#log-lines .log-line").last).to_contain_text("007999")
+    older, first = page.get_by_role("button", name="Load older output"), shown()[0]
+    older.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#log-lines .log-line").first).not_to_contain_text(f"{first:06d}")
     page_until(0, 0, up=True)
+    expect(older).to_be_hidden()
     assert len(shown()) <= MAX_LINES + 1000
-    page_until(-1, 19_999, up=False)
+    page_until(-1, 7_999, up=False)
     page.locator("#log").press("End")
     expect(page.get_by_role("button", name="Following")).to_be_visible()
+
+
+def test_a_log_whose_middle_was_removed_is_read_in_the_page_and_on_the_command_line(
+    page: Page, home: Path, play: Play
+) -> None:
+    if not can_punch_holes(home):
+        pytest.skip("this file system cannot punch holes")
+    job = play("flood", ranks=1)
+    job.begin_attempt()
+    log = job.run_dir.attempt(1).rank(0).log("stdout")
+    job.write(b"".join(b"line %07d %s\n" % (number, b"x" * 187) for number in range(10_000)))
+    LogLimit(1 << 18, lambda: [log]).apply()
+    assert log.stat().st_blocks * 512 < 1 << 19
+
+    printed = rekindle(home, "logs", job.id, "--rank", "0", "--stream", "stdout").stdout.splitlines()
+    assert sum("were removed here" in line for line in printed) == 1
+    assert "line 0009999 " in printed[-1]
+    assert any("line 0000000 " in line for line in printed)
+    assert len(printed) < 2000
+
+    page.goto(f"/jobs/{job.id}#log/0/stdout/1/{1 << 20}")
+    lines, older = page.locator("#log-lines"), page.get_by_role("button", name="Load older output")
+    expect(lines.locator(".log-line").first).to_be_visible()
+    until(lambda: paged(lines, "line 0000000", older), "the beginning is shown", 60)
+    text = lines.text_content() or ""
+    assert text.count("were removed here") == 1
+    assert text.index("line 0000000") < text.index("were removed here") < text.index("line 0009")
+    page.get_by_role("button", name="Follow").click()
+    job.write(b"the end\n")
+    expect(lines).to_contain_text("the end")
+
+
+def paged(lines: Locator, target: str, older: Locator) -> bool:
+    """Load one more page, if there is one; whether ``target`` is shown."""
+    if target in (lines.text_content() or ""):
+        return True
+    with suppress(PlaywrightTimeoutError):  # scrolling has loaded the last page meanwhile, and the button has left
+        older.press("Enter", timeout=1000)
+    return False

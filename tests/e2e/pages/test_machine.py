@@ -1,35 +1,14 @@
 """The page of the machine."""
 
-from collections.abc import Callable
 from typing import Any
 
 from playwright.sync_api import Page, Route, expect
 
-from e2e.played_job import PlayedJob
-from e2e.serve_process import ServeProcess
 
-
-def test_the_machine_is_shown_now_and_over_time(
-    page: Page, server: ServeProcess, play: Callable[..., PlayedJob]
-) -> None:
-    play("holder", ranks=2).begin_attempt()
-    page.get_by_role("link", name="Machine").click()
-    figures = page.locator("#machine-figures")
-    for words in ("Processor", "Memory", "Job disk", "free of"):
-        expect(figures).to_contain_text(words)
-    held = page.locator("#devices tr").filter(has_text="holder")
-    expect(held).to_have_count(2)
-    expect(page.locator("#devices tr").filter(has_text="free")).to_have_count(2)
-    expect(page.locator("#history-charts .plot[aria-description^='1 curve of']")).to_have_count(3)
-    expect(page.locator("#topology")).to_be_hidden()
-    held.first.get_by_role("link").click()
-    page.wait_for_url("**/jobs/*")
-
-
-def test_gpus_are_shown_with_their_use(page: Page, server: ServeProcess) -> None:
+def test_gpus_are_shown_with_their_use(page: Page) -> None:
     """There is no GPU here: what the server would say of one is added to its answer."""
     page.route("**/api/v1/machine*", _with_gpu)
-    page.goto(f"{server.url}/machine")
+    page.goto("/machine")
     row = page.locator("#devices tr").first
     expect(row).to_contain_text("NVIDIA H200")
     expect(row).to_contain_text("87 %")
@@ -40,8 +19,8 @@ def test_gpus_are_shown_with_their_use(page: Page, server: ServeProcess) -> None
     expect(page.locator("#history-charts .plot[aria-description^='1 curve of']")).to_have_count(5)
 
 
-def test_an_administrator_puts_a_device_aside_and_uses_it_again(page: Page, server: ServeProcess) -> None:
-    page.goto(f"{server.url}/machine")
+def test_an_administrator_puts_a_device_aside_and_uses_it_again(page: Page) -> None:
+    page.goto("/machine")
     row = page.locator("#devices tr").filter(has_text="cpu:3")
     row.get_by_role("button", name="Disable cpu:3").click()
     page.get_by_label("Reason").fill("fan is <b>loud</b>")

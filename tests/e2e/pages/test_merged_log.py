@@ -2,13 +2,11 @@
 
 import re
 import time
-from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from e2e.played_job import PlayedJob
-from e2e.serve_process import ServeProcess
+from e2e.played_job import Play, PlayedJob
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import JobState
 from rekindle.keeper.observers.log_times import LogTimes
@@ -31,7 +29,7 @@ _OPEN_AND_REFRESH = """async (id) => {
 
 
 @pytest.fixture
-def job(play: Callable[..., PlayedJob]) -> PlayedJob:
+def job(play: Play) -> PlayedJob:
     job = play("digits", ranks=2)
     job.begin_attempt()
     times = LogTimes(job.run_dir.attempt(1), range(2))
@@ -41,57 +39,45 @@ def job(play: Callable[..., PlayedJob]) -> PlayedJob:
     return job
 
 
-def test_all_ranks_are_read_in_one_order_filtered_and_followed(
-    page: Page, server: ServeProcess, job: PlayedJob
-) -> None:
-    page.goto(f"{server.url}/jobs/{job.id}")
-    single = page.locator("#log-lines .log-line")
-    expect(single).to_have_text([TEXTS[1], TEXTS[4]])
-    expect(single.last).to_have_attribute("data-line", "2")
-    expect(single.last).to_have_attribute("data-time", re.compile(r"^\d\d:\d\d:\d\d\.\d$"))
-    expect(page.locator("#log-zone")).to_have_text(re.compile("^UTC"))
-    page.get_by_label("Lines", exact=True).select_option("All ranks, both streams")
-    lines = page.locator("#log-merged-lines .log-line")
+@pytest.fixture
+def log_page(page: Page, job: PlayedJob) -> Page:
+    page.goto(f"/jobs/{job.id}")
+    expect(page.locator("#log-lines .log-line")).to_have_text([TEXTS[1], TEXTS[4]])
+    return page
+
+
+def test_all_ranks_are_read_in_one_order_filtered_and_followed(log_page: Page, job: PlayedJob) -> None:
+    last = log_page.locator("#log-lines .log-line").last
+    expect(last).to_have_attribute("data-line", "2")
+    expect(last).to_have_attribute("data-time", re.compile(r"^\d\d:\d\d:\d\d\.\d$"))
+    expect(log_page.locator("#log-zone")).to_have_text(re.compile("^UTC"))
+    log_page.get_by_label("Lines", exact=True).select_option("All ranks, both streams")
+    lines = log_page.locator("#log-merged-lines .log-line")
     expect(lines).to_have_text(TEXTS)
     expect(lines.locator(".line-source").nth(2)).to_have_attribute("data-source", "0 err")
-    expect(page.locator("#log-merged b")).to_have_count(0)
+    expect(log_page.locator("#log-merged b")).to_have_count(0)
+    follow = log_page.locator("#log-follow")
+    for text in ("Follow", "Following"):
+        follow.click()
+        expect(follow).to_have_text(text)
     times = LogTimes(job.run_dir.attempt(1), range(2))
     job.write(b"step 3 of rank 1\n\r 10%|#", rank=1)
     times.record()
     expect(lines.last).to_have_text("step 3 of rank 1")
-    expect(page.locator("#log-merged-unfinished .log-line")).to_have_text([" 10%|#"])
-    page.get_by_label("Level").select_option("Warnings and errors")
+    expect(log_page.locator("#log-merged-unfinished .log-line")).to_have_text([" 10%|#"])
+    log_page.get_by_label("Level").select_option("Warnings and errors")
     expect(lines).to_have_text(TEXTS[2:4])
-    page.get_by_label("Level").select_option("All levels")
-    page.get_by_role("button", name="Regular expression").click()
-    page.get_by_label("Search text").fill(r"loss=\d\.\d+$")
-    page.keyboard.press("Enter")
+    log_page.get_by_label("Level").select_option("All levels")
+    log_page.get_by_role("button", name="Regular expression").click()
+    log_page.get_by_label("Search text").fill(r"loss=\d\.\d+$")
+    log_page.keyboard.press("Enter")
     expect(lines).to_have_text(TEXTS[3:5])
 
 
-def test_all_ranks_are_not_followed_any_more_after_a_click_until_the_next(
-    page: Page, server: ServeProcess, job: PlayedJob
-) -> None:
-    page.goto(f"{server.url}/jobs/{job.id}")
-    page.get_by_label("Lines", exact=True).select_option("All ranks, both streams")
-    lines, follow = page.locator("#log-merged-lines .log-line"), page.locator("#log-follow")
-    expect(lines).to_have_text(TEXTS)
-    follow.click()
-    expect(follow).to_have_text("Follow")
-    follow.click()
-    expect(follow).to_have_text("Following")
-    times = LogTimes(job.run_dir.attempt(1), range(2))
-    job.write(b"step 3 of rank 1\n", rank=1)
-    times.record()
-    expect(lines.last).to_have_text("step 3 of rank 1")
-
-
-def test_lines_are_shown_once_where_the_first_answer_comes_after_a_resync(
-    page: Page, server: ServeProcess, job: PlayedJob
-) -> None:
+def test_lines_are_shown_once_where_the_first_answer_comes_after_a_resync(page: Page, job: PlayedJob) -> None:
     held: list[Route] = []
     page.clock.install()
-    page.goto(f"{server.url}/jobs/{job.id}")
+    page.goto(f"/jobs/{job.id}")
     expect(page.locator("#log-lines .log-line")).to_have_count(2)
     is_log = re.compile(r"/jobs/[^/]+/log\?")
     page.route(is_log, lambda route: held.append(route))
@@ -105,60 +91,55 @@ def test_lines_are_shown_once_where_the_first_answer_comes_after_a_resync(
     expect(page.locator("#log-merged-lines .log-line")).to_have_text(TEXTS)
 
 
-def test_a_line_moves_the_cursor_and_a_link_shows_the_same_line(
-    page: Page, server: ServeProcess, job: PlayedJob
-) -> None:
-    page.goto(f"{server.url}/jobs/{job.id}")
-    line = page.locator("#log-lines .log-line").first
+def test_a_line_moves_the_cursor_and_a_link_shows_the_same_line(log_page: Page) -> None:
+    line = log_page.locator("#log-lines .log-line").first
     expect(line).to_have_attribute("data-time", re.compile(":"))
     line.click()
-    expect(page).to_have_url(re.compile(r"#t=[\d.]+.*&rank=0&stream=stdout"))
-    other = page.context.new_page()
-    other.goto(page.url)
+    expect(log_page).to_have_url(re.compile(r"#t=[\d.]+.*&rank=0&stream=stdout"))
+    other = log_page.context.new_page()
+    other.goto(log_page.url)
     expect(other.locator("#log-lines .marked")).to_have_text(TEXTS[1])
     other.close()
 
 
-def test_matches_are_numbered_and_the_log_can_fill_the_window(page: Page, server: ServeProcess, job: PlayedJob) -> None:
-    page.goto(f"{server.url}/jobs/{job.id}")
-    expect(page.locator("#log-lines .log-line")).to_have_count(2)
-    page.get_by_label("Search text").fill("of rank")
-    found = page.locator("#log-found")
+def test_matches_are_numbered_and_the_log_can_fill_the_window(log_page: Page) -> None:
+    log_page.get_by_label("Search text").fill("of rank")
+    found = log_page.locator("#log-found")
     for text in ("1 of 2", "2 of 2", "1 of 2"):
-        page.keyboard.press("Enter")
+        log_page.keyboard.press("Enter")
         expect(found).to_have_text(text)
-    page.get_by_role("button", name="Wrap").click()
-    expect(page.locator("#log")).to_have_class(re.compile("no-wrap"))
-    page.get_by_role("button", name="Full height").click()
-    box = page.locator("#log-card").bounding_box()
+    log_page.get_by_role("button", name="Wrap").click()
+    expect(log_page.locator("#log")).to_have_class(re.compile("no-wrap"))
+    log_page.get_by_role("button", name="Full height").click()
+    box = log_page.locator("#log-card").bounding_box()
     assert box is not None
     assert (box["x"], box["y"], box["height"]) == (0, 0, 900)
-    page.keyboard.press("Escape")
-    expect(page.locator("#log-card")).not_to_have_class(re.compile("full-height"))
-    page.reload()
-    expect(page.locator("#log")).to_have_class(re.compile("no-wrap"))
+    log_page.keyboard.press("Escape")
+    expect(log_page.locator("#log-card")).not_to_have_class(re.compile("full-height"))
+    log_page.reload()
+    expect(log_page.locator("#log")).to_have_class(re.compile("no-wrap"))
 
 
 def test_the_log_moves_with_the_cursor_of_the_axis_and_back(
-    page: Page, server: ServeProcess, play: Callable[..., PlayedJob], monkeypatch: pytest.MonkeyPatch
+    page: Page, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = _long_job(play, monkeypatch)
     page.set_viewport_size({"width": 1280, "height": 2400})  # axis and log can be seen together
-    page.goto(f"{server.url}/jobs/{job.id}")
+    page.goto(f"/jobs/{job.id}")
     lines, pointed = page.locator("#log-lines .log-line"), page.locator(".pointed")
     expect(lines.last).to_have_text("line 19999 of 0")
     expect(page.locator("#log-follow")).to_have_text("Following")
     expect(lines.last).to_have_attribute("data-time", re.compile(":"))
     _check_columns(page)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
     axis = page.locator("#lane-canvas")
     for across in (0.2, 0.3, 0.4, 0.5):
         _hover(axis, across)
     expect(pointed).to_be_in_viewport()
     shown = int(pointed.inner_text().split()[1])
     assert 2000 < shown < 18_000, shown
-    assert len([url for url in asked if "/log?" in url]) <= 2 * 2 * 4, "for each moment twice two, at most"
+    assert len([url for url in requested if "/log?" in url]) <= 2 * 2 * 4, "for each moment twice two, at most"
     assert "#t=" not in page.url
     page.mouse.move(5, 5)
     expect(lines.last).to_have_text("line 19999 of 0")
@@ -187,7 +168,7 @@ def test_the_log_moves_with_the_cursor_of_the_axis_and_back(
     expect(page.locator("#log-follow")).to_be_hidden()
 
 
-def _long_job(play: Callable[..., PlayedJob], monkeypatch: pytest.MonkeyPatch) -> PlayedJob:
+def _long_job(play: Play, monkeypatch: pytest.MonkeyPatch) -> PlayedJob:
     """20,000 lines of each rank within 200 seconds."""
     began = time.time() - 200
     now = began

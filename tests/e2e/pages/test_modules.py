@@ -1,12 +1,12 @@
 """Modules of the pages, run in a browser as they are served."""
 
 import re
-from collections.abc import Callable
+import shlex
 from typing import Any
 
 from playwright.sync_api import Page
 
-from e2e.played_job import PlayedJob
+from e2e.played_job import Play
 
 _SHOWN = """async (texts) => {
     const { TerminalEmulator, runs } = await import("/static/log/terminal-emulator.js");
@@ -19,14 +19,14 @@ _SHOWN = """async (texts) => {
     return texts.map(shown);
 }"""
 
-
+_ONE_CHUNK = "a\r\n\x1b[1;38;5;196mred\x1b[0m\x1b]8;;http://x\x1b\\link\x1b]8;;\x07\r\x1b[Kend\n"
 _OUTPUT = [
     (["one\ntwo\n"], ["one", "two"]),
     (["ab\rc\n"], ["cb"]),
     (["abc\b\bX\n"], ["aXc"]),
     (["a\tb\n"], ["a       b"]),
     (["\x1b[31", "mred\x1b", "[0m\n"], ["red"]),
-    (["\x1b]0;title", " goes on\x07text\n"], ["text"]),
+    (["\x1b]0;title", " continued\x07text\n"], ["text"]),
     (["\x1b]0;never ended\ntext\n"], ["]0;never ended", "text"]),
     (["\x9b31mred\x9b0m \x9dtitle\x9cend\n"], ["red end"]),
     (["a\x00\x7f\n"], ["a^@^?"]),
@@ -35,20 +35,17 @@ _OUTPUT = [
     (["y" * 4001 + "\n"], ["y" * 4000, "y"]),
     (["\x1b[999999999C!\n"], [" " * 3999 + "!"]),
     (["\x1bPdevice\x1b\\\x1b_application\x1b\\\x1b(Bplain\x1b=\n"], ["plain"]),
+    ([_ONE_CHUNK], ["a", "end"]),
+    (list(_ONE_CHUNK), ["a", "end"]),
 ]
 
 
-def test_a_terminal_would_show_the_same(page: Page) -> None:
-    assert page.evaluate(_SHOWN, [chunks for chunks, _ in _OUTPUT]) == [rows for _, rows in _OUTPUT]
+def test_a_terminal_would_show_the_same(modules: Page) -> None:
+    assert modules.evaluate(_SHOWN, [chunks for chunks, _ in _OUTPUT]) == [rows for _, rows in _OUTPUT]
 
 
-def test_text_cut_anywhere_reads_as_one_chunk(page: Page) -> None:
-    text = "a\r\n\x1b[1;38;5;196mred\x1b[0m\x1b]8;;http://x\x1b\\link\x1b]8;;\x07\r\x1b[Kend\n"
-    assert page.evaluate(_SHOWN, [list(text), [text]]) == [["a", "end"], ["a", "end"]]
-
-
-def test_styles_come_from_a_fixed_set(page: Page) -> None:
-    styles: list[str] = page.evaluate(
+def test_styles_come_from_a_fixed_set(modules: Page) -> None:
+    styles: list[str] = modules.evaluate(
         """async () => {
             const { TerminalEmulator } = await import("/static/log/terminal-emulator.js");
             const terminal = new TerminalEmulator();
@@ -67,9 +64,9 @@ def test_styles_come_from_a_fixed_set(page: Page) -> None:
     assert {name for style in styles for name in style.split()} <= allowed
 
 
-def test_events_are_read_from_chunks_of_any_size(page: Page) -> None:
+def test_events_are_read_from_chunks_of_any_size(modules: Page) -> None:
     stream = 'event: hello\ndata: {"a":\ndata: 1}\n\n: ping\n\nid: 7\r\nevent: job\r\ndata: {}\r\n\r\ndata: last\n\n'
-    read: list[list[Any]] = page.evaluate(
+    read: list[list[Any]] = modules.evaluate(
         """async (stream) => {
             const { EventParser } = await import("/static/events/sse-reader.js");
             const read = (chunks) => {
@@ -88,8 +85,8 @@ def test_events_are_read_from_chunks_of_any_size(page: Page) -> None:
     assert read == [expected, expected]
 
 
-def test_a_changed_subscription_continues_from_the_last_event(page: Page, play: Callable[..., PlayedJob]) -> None:
-    first, second = page.evaluate(
+def test_a_changed_subscription_continues_from_the_last_event(modules: Page, play: Play) -> None:
+    first, second = modules.evaluate(
         """async (job) => {
             const { SharedEventSource } = await import("/static/events/shared-event-source.js");
             const requested = [];
@@ -118,9 +115,9 @@ def test_a_changed_subscription_continues_from_the_last_event(page: Page, play: 
     )
 
 
-def test_a_page_that_is_left_does_not_come_back_by_being_hidden(page: Page) -> None:
-    """The browser tells it of both, and in this order."""
-    sent = page.evaluate(
+def test_a_page_that_is_left_does_not_come_back_by_being_hidden(modules: Page) -> None:
+    """The browser reports both to it, and in this order."""
+    sent = modules.evaluate(
         """() => {
             const sent = [];
             const post = MessagePort.prototype.postMessage;
@@ -139,8 +136,8 @@ def test_a_page_that_is_left_does_not_come_back_by_being_hidden(page: Page) -> N
     assert sent == ["leave", "subscribe", "subscribe"]
 
 
-def test_a_refresh_waits_for_the_one_before_and_for_a_visible_page(page: Page) -> None:
-    started = page.evaluate(
+def test_a_refresh_waits_for_the_one_before_and_for_a_visible_page(modules: Page) -> None:
+    started = modules.evaluate(
         """async () => {
             const { DebouncedRefresh } = await import("/static/shared/debounced-refresh.js");
             const started = [];
@@ -178,8 +175,8 @@ def test_a_refresh_waits_for_the_one_before_and_for_a_visible_page(page: Page) -
     assert started == [1, 1, 2, 2, 3]
 
 
-def test_drawings_share_a_frame_and_those_of_a_stream_wait_for_their_interval(page: Page) -> None:
-    drawn = page.evaluate(
+def test_drawings_share_a_frame_and_those_of_a_stream_wait_for_their_interval(modules: Page) -> None:
+    drawn = modules.evaluate(
         """async () => {
             const { inNextFrame } = await import("/static/shared/frame.js");
             const { Throttle } = await import("/static/shared/throttle.js");
@@ -204,8 +201,8 @@ def test_drawings_share_a_frame_and_those_of_a_stream_wait_for_their_interval(pa
     assert drawn == [["whole", "part"], [], ["whole", "part"]]
 
 
-def test_answers_are_shown_in_the_order_of_their_requests(page: Page) -> None:
-    shown = page.evaluate(
+def test_answers_are_shown_in_the_order_of_their_requests(modules: Page) -> None:
+    shown = modules.evaluate(
         """async () => {
             const { latestWins } = await import("/static/shared/latest-wins.js");
             const answers = [];
@@ -226,8 +223,8 @@ def test_answers_are_shown_in_the_order_of_their_requests(page: Page) -> None:
     assert shown == ["second", "pushed"]
 
 
-def test_patching_keeps_equal_children_and_the_focus(page: Page) -> None:
-    kept, focused, texts = page.evaluate(
+def test_patching_keeps_equal_children_and_the_focus(modules: Page) -> None:
+    kept, focused, texts = modules.evaluate(
         """async () => {
             const { h, patchChildren } = await import("/static/shared/dom.js");
             const list = h("ul");
@@ -249,7 +246,7 @@ def test_patching_keeps_equal_children_and_the_focus(page: Page) -> None:
     assert (focused, texts) == ("b", "122")
 
 
-def test_a_location_is_shown_where_the_message_does_not_name_it(page: Page) -> None:
+def test_a_location_is_shown_where_the_message_does_not_name_it(modules: Page) -> None:
     cause = {"rank": 1, "file": "train.py", "line": 42}
     messages = ["boom", "Rank 1 raised ValueError at train.py:42: boom", "Rank 1 raised ValueError"]
     shown = """async (outcomes) => {
@@ -257,11 +254,11 @@ def test_a_location_is_shown_where_the_message_does_not_name_it(page: Page) -> N
         return outcomes.map(failureLocation);
     }"""
     outcomes = [{**cause, "message": message} for message in messages]
-    assert page.evaluate(shown, outcomes) == ["rank 1 · train.py:42", "", "train.py:42"]
+    assert modules.evaluate(shown, outcomes) == ["rank 1 · train.py:42", "", "train.py:42"]
 
 
-def test_only_steps_that_a_later_attempt_repeated_are_replayed(page: Page) -> None:
-    parts = page.evaluate(
+def test_only_steps_that_a_later_attempt_repeated_are_replayed(modules: Page) -> None:
+    parts = modules.evaluate(
         """async () => {
             const { MetricStore } = await import("/static/charts/metric-store.js");
             const metrics = new MetricStore();
@@ -278,3 +275,102 @@ def test_only_steps_that_a_later_attempt_repeated_are_replayed(page: Page) -> No
         }"""
     )
     assert parts == [[[1], [2, 3, 4]], [[], [3, 4, 5, 6]], [[2, 3, 4], []]]
+
+
+def test_a_range_in_the_url_may_be_nonsense(modules: Page) -> None:
+    kept = modules.evaluate(
+        """async () => {
+            const ranges = await import("/static/results/axis-range.js");
+            const { formatRanges, parseRanges, rowsOutside, stopsOf, withMovedEnd } = ranges;
+            const [lr, name] = [[0.1, 0.01, null, "1e-3"], ["b", "a", true, ""]];
+            const dimensions = Object.entries({ lr, name }).map(([name, values]) => ({ name, values }));
+            const outside = (...given) => [...rowsOutside(dimensions, parseRanges(given.map(JSON.stringify)))];
+            const stops = stopsOf(dimensions[0]);
+            return [
+                outside(["lr", "0.01", "0.1"]), outside(["lr", "0.01", "0.1"], ["name", "a", "yes"]),
+                outside(["lr", "x", "0.1"], ["name", "a"], ["lr", 1, 2], null, ["none", "a", "b"]),
+                formatRanges(parseRanges(["{", '["lr","1","2"]'])),
+                withMovedEnd(stops, null, "high", -1), withMovedEnd(stops, ["0.01", "0.01"], "low", 1),
+                withMovedEnd(stops, ["0.01", "0.1"], "low", -1),
+            ];
+        }"""
+    )
+    assert kept == [[2, 3], [2, 3, 0], [], ['["lr","1","2"]'], ["1e-3", "0.01"], ["0.01", "0.01"], None]
+
+
+def test_options_are_distinguished_from_their_values(modules: Page) -> None:
+    parsed = modules.evaluate(
+        """async (lines) => {
+            const { parseArguments } = await import("/static/shared/job-parameters.js");
+            return lines.map((args) => Object.fromEntries(parseArguments(args)));
+        }""",
+        [
+            ["--lr", "0.1", "--verbose", "--seed=3", "data", "-n", "2"],
+            ["--shift", "-0.5", "--", "--x=", "--tag", "a", "--tag", "b"],
+            ["first", "second", "--flag"],
+        ],
+    )
+    assert parsed == [
+        {"--lr": "0.1", "--verbose": "yes", "--seed": "3", "argument 1": "data", "-n": "2"},
+        {"--shift": "-0.5", "argument 1": "--", "--x": "", "--tag": "a b"},
+        {"argument 1": "first", "argument 2": "second", "--flag": "yes"},
+    ]
+
+
+def test_words_are_quoted_and_split_as_a_shell_does(modules: Page) -> None:
+    words = ["plain", "two words", "it's", 'a "quote"', "$HOME", "back\\slash", "", "new\nline", "ünï", "*", "~", "#x"]
+    text, back, odd = modules.evaluate(
+        """async (words) => {
+            const { join, split } = await import("/static/shared/shell-words.js");
+            const text = join(words);
+            return [text, split(text), split(`a\\\\ b "c\\\\"d" 'e\\\\f'g \\\\\\nh`)];
+        }""",
+        words,
+    )
+    assert shlex.split(text) == words
+    assert back == words
+    assert odd == ["a b", 'c"d', "e\\fg", "h"]
+
+
+def test_an_answer_for_a_log_that_was_left_is_never_shown(modules: Page) -> None:
+    shown = modules.evaluate(
+        """async () => {
+            const { LogWindow } = await import("/static/log/log-window.js");
+            const shown = [];
+            const renderer = { clear() {}, append: (text) => shown.push(text), oldest: null, latest: null };
+            const fetchIt = globalThis.fetch;
+            const requested = [];
+            globalThis.fetch = () => new Promise((resolve) => requested.push(resolve));
+            const next = async () => {
+                while (!requested.length) await new Promise((resolve) => setTimeout(resolve, 1));
+                return requested.shift();
+            };
+            const headers = { "X-Offset": "0", "X-Next-Offset": "7" };
+            const answer = (text) => new Response(text, { headers });
+            const log = new LogWindow("job", renderer);
+            const first = log.open({ rank: 0, stream: "stdout", attempt: 1 });
+            const answerFirst = await next();
+            const second = log.open({ rank: 1, stream: "stdout", attempt: 1 });
+            answerFirst(answer("rank 0\\n"));
+            await first;
+            (await next())(answer("rank 1\\n"));
+            await second;
+            globalThis.fetch = fetchIt;
+            return shown;
+        }"""
+    )
+    assert shown == ["rank 1\n"]
+
+
+def test_points_that_the_stream_brought_before_a_late_answer_stay(modules: Page) -> None:
+    steps = modules.evaluate(
+        """async () => {
+            const { MetricStore } = await import("/static/charts/metric-store.js");
+            const metrics = new MetricStore();
+            metrics.track("loss");
+            metrics.append(1, [3, 4, 5].map((step) => ({ step, epoch: 0, at: 0, values: { loss: 1 } })));
+            metrics.load([{ attempt: 1, name: "loss", points: [1, 2, 3, 4].map((step) => [step, 0, 0, 1]) }]);
+            return metrics.parts("loss", new Map([[1, 0]]))[0].kept.map(([step]) => step);
+        }"""
+    )
+    assert steps == [1, 2, 3, 4, 5]

@@ -4,27 +4,26 @@ import io
 import json
 import shlex
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from e2e.played_job import PlayedJob
+from e2e.played_job import Play
 from e2e.serve_process import ServeProcess
-from e2e.watcher import Watcher
+from e2e.watcher import Watcher, found_by_axe
 from rekindle_service.client import Client
 
 
 @pytest.fixture
-def form(page: Page, server: ServeProcess) -> Page:
-    page.goto(f"{server.url}/submit")
+def form(page: Page) -> Page:
+    page.goto("/submit")
     expect(page.locator("main")).to_have_attribute("aria-busy", "false")
     return page
 
 
 @pytest.fixture
-def before(play: Callable[..., PlayedJob]) -> str:
+def before(play: Play) -> str:
     """The id of a job that never succeeds: what waits for it never starts."""
     return play("before", ranks=1).id
 
@@ -45,6 +44,7 @@ def test_errors_are_shown_at_their_fields_until_these_change(form: Page, watcher
     expect(ranks).to_have_attribute("aria-invalid", "true")
     error = form.locator(f"#{ranks.get_attribute('aria-errormessage')}")
     expect(error).to_contain_text("Must be a whole number from 1 to 4096")
+    assert found_by_axe(form) == []
     expect(form.locator("[data-field=priority]")).to_contain_text("less than or equal to 1000")
     expect(form.locator("[data-field='snapshot.monitor']")).to_contain_text("as in -loss")
     expect(form.locator("#form-error")).to_contain_text("see the fields below")
@@ -105,7 +105,7 @@ def test_what_is_shown_as_command_and_curl_is_what_is_submitted(form: Page, clie
 
 
 def test_several_values_of_a_parameter_make_an_experiment_which_can_be_varied_again(
-    form: Page, server: ServeProcess, watcher: Watcher, client: Client, before: str, tmp_path: Path
+    form: Page, watcher: Watcher, client: Client, before: str, tmp_path: Path
 ) -> None:
     watcher.expect("422")
     (tmp_path / "train.py").write_text("")
@@ -207,35 +207,6 @@ def test_an_error_is_marked_while_the_user_types_elsewhere(form: Page) -> None:
     expect(form.get_by_label("Arguments")).to_have_attribute("aria-invalid", "true")
     form.get_by_role("button", name="Submit the job").click()
     expect(form.get_by_label("Arguments")).to_be_focused()
-
-
-def test_a_clone_is_filled_in_except_for_its_secrets(
-    form: Page, server: ServeProcess, client: Client, before: str
-) -> None:
-    asked = {
-        "recipe": "rl",
-        "name": "first",
-        "args": ["--epochs", "3", "--lr=0.5", "two words", "more"],
-        "env": {"API_KEY": "top-secret"},
-        "after": [before],
-        "priority": 4,
-        "snapshot": {"every_steps": 9},
-    }
-    first = client.submit(asked)
-    form.goto(f"{server.url}/submit?clone={first['id']}")
-    note = form.locator("#clone-note")
-    expect(note).to_contain_text("Filled in from job first")
-    expect(note).to_contain_text("The values of API_KEY are secret and were not copied")
-    assert "top-secret" not in form.content()
-    expect(form.get_by_label("Arguments")).to_have_value("'two words' more")
-    form.get_by_text("Options of the recipe").click()
-    expect(form.get_by_label("--lr", exact=True)).to_have_value("0.5")
-    form.get_by_role("button", name="Submit the job").click()
-    form.wait_for_url("**/jobs/*")
-    second = client.job(form.url.rpartition("/")[2])
-    assert second["id"] != first["id"]
-    assert second["args"] == ["--epochs", "3", "--lr", "0.5", "two words", "more"]
-    assert (second["name"], second["priority"]) == ("first", 4)
 
 
 def test_nothing_is_lost_or_doubled_while_the_server_is_unreachable(

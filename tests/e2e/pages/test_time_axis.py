@@ -3,13 +3,11 @@
 import itertools
 import re
 import time
-from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from e2e.played_job import PlayedJob
-from e2e.serve_process import ServeProcess
+from e2e.played_job import Play, PlayedJob
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import JobState
 
@@ -63,7 +61,7 @@ _COURSES = """async () => {
 }"""
 
 
-def test_a_url_holds_the_view_and_nonsense_in_it_is_ignored(page: Page) -> None:
+def test_a_url_holds_the_view_and_nonsense_in_it_is_ignored(modules: Page) -> None:
     whole = "#t=1700000000.25&from=10&to=20.5&by=step&attempt=2&rank=1&stream=stderr"
     cases = {
         whole: whole,
@@ -74,27 +72,27 @@ def test_a_url_holds_the_view_and_nonsense_in_it_is_ignored(page: Page) -> None:
         "#log": None,
         "": None,
     }
-    assert page.evaluate(_VIEWS, [*cases]) == [*cases.values()]
-    heard = page.evaluate(
+    assert modules.evaluate(_VIEWS, [*cases]) == [*cases.values()]
+    reported = modules.evaluate(
         """async () => {
             const { getView, onView, setView } = await import("/static/job/axis/view-state.js");
-            const heard = [];
-            onView(({ t, rank }, before) => heard.push([t, rank, before.t]));
+            const reported = [];
+            onView(({ t, rank }, before) => reported.push([t, rank, before.t]));
             setView({ t: 5 });
             setView({ t: 5 });
             setView({ rank: 1 });
-            heard.push(location.hash, getView().rank);
+            reported.push(location.hash, getView().rank);
             location.hash = "#t=7";
             await new Promise((resolve) => onView(resolve));
-            return heard;
+            return reported;
         }"""
     )
-    assert heard == [[5, None, None], [5, 1, 5], "#t=5&rank=1", 1, [7, None, 5]]
-    assert page.evaluate(_RANGES) == [
+    assert reported == [[5, None, None], [5, 1, 5], "#t=5&rank=1", 1, [7, None, 5]]
+    assert modules.evaluate(_RANGES) == [
         ["#t=7&from=1.235&to=7&by=step", 1.235, 7],
         ["#t=7&from=1.234568&to=2&by=epoch", 1.234568, 2],
     ], "a page shows the range of its URL"
-    found = page.evaluate(_COURSES)
+    found = modules.evaluate(_COURSES)
     assert found["steps"] == [0, 100, None, 90, None], "a clock that went back does no harm"
     assert found["times"] == [1020, 1125, 1130, None], "of the latest attempt that reached it"
     assert found["epochs"] == [[0.5, 1, 2.5, 3.5]] * 3, "by the job's length, or by metrics of steps or of whole epochs"
@@ -103,10 +101,10 @@ def test_a_url_holds_the_view_and_nonsense_in_it_is_ignored(page: Page) -> None:
 
 
 def test_one_axis_shows_attempts_ranks_snapshots_and_metrics_and_a_link_the_same_moment(
-    page: Page, server: ServeProcess, play: Callable[..., PlayedJob], chromium: Browser, monkeypatch: pytest.MonkeyPatch
+    page: Page, play: Play, chromium: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = _recorded(play, monkeypatch)
-    page.goto(f"{server.url}/jobs/{job.id}")
+    page.goto(f"/jobs/{job.id}")
     lanes, slider = page.locator("#lane-canvas"), page.locator("#axis-slider")
     expect(page.locator("#lane-labels span")).to_have_text(["0", "1", "2"])
     expect(page.locator("#lane-labels .failed")).to_have_text("1")
@@ -132,7 +130,7 @@ def test_one_axis_shows_attempts_ranks_snapshots_and_metrics_and_a_link_the_same
     expect(loss).not_to_have_attribute("aria-description", re.compile("step 0 to 60"))
     reading, description = page.locator("#axis-reading").inner_text(), loss.get_attribute("aria-description") or ""
     assert slider.get_attribute("aria-valuetext") == reading
-    _check_link(chromium, server, page.url, reading, description)
+    _check_link(chromium, page, reading, description)
 
     page.keyboard.press("Escape")
     expect(page.get_by_role("button", name="Show everything")).to_be_hidden()
@@ -157,34 +155,22 @@ def test_one_axis_shows_attempts_ranks_snapshots_and_metrics_and_a_link_the_same
     expect(page.get_by_role("dialog", name="Resume from step 20?")).to_be_visible()
 
 
-def test_a_heartbeat_is_late_by_the_bound_of_the_keeper(
-    page: Page, server: ServeProcess, play: Callable[..., PlayedJob]
-) -> None:
-    job = play("digits")
+def test_the_time_without_progress_is_shown_before_it_counts_as_a_hang(page: Page, play: Play) -> None:
+    job = play("silent")
     job.begin_attempt()
+    job.sample("train", 1, 0.0, 0.0, hang_timeout=300.0, without_progress=125.0)
+    page.goto(f"/jobs/{job.id}")
+    summary, heartbeat = page.locator("#ranks-summary"), page.locator("#ranks tr").first.locator("td.number").nth(3)
+    expect(summary).to_have_text("2 of 2 running, no progress for 2 min, counts as hung after 5 min")
+    expect(heartbeat).to_have_attribute("title", "counts as hung after 5 min without progress")
     job.sample("train", 1, 0.0, 0.0, hang_timeout=3600.0)
-    page.goto(f"{server.url}/jobs/{job.id}")
-    heartbeat = page.locator("#ranks tr").first.locator("td.number").nth(3)
-    expect(heartbeat).to_have_attribute("title", "counts as hung after 1 h without progress")
+    expect(summary).to_have_text("2 of 2 running")
     expect(heartbeat).not_to_have_class(re.compile("late"))
     job.sample("train", 1, 0.0, 0.0, hang_timeout=0.5)
     expect(heartbeat).to_have_class(re.compile("late"))
 
 
-def test_the_time_without_progress_is_shown_before_it_counts_as_a_hang(
-    page: Page, server: ServeProcess, play: Callable[..., PlayedJob]
-) -> None:
-    job = play("silent")
-    job.begin_attempt()
-    job.sample("train", 1, 0.0, 0.0, hang_timeout=300.0, without_progress=125.0)
-    page.goto(f"{server.url}/jobs/{job.id}")
-    summary = page.locator("#ranks-summary")
-    expect(summary).to_have_text("2 of 2 running, no progress for 2 min, counts as hung after 5 min")
-    job.sample("train", 1, 0.0, 0.0, hang_timeout=300.0)
-    expect(summary).to_have_text("2 of 2 running")
-
-
-def _recorded(play: Callable[..., PlayedJob], monkeypatch: pytest.MonkeyPatch) -> PlayedJob:
+def _recorded(play: Play, monkeypatch: pytest.MonkeyPatch) -> PlayedJob:
     """Two attempts of three ranks within ten minutes; the second repeats 10 steps, and its ranks wait for rank 0."""
     began, passed = time.time() - 600, itertools.count(step=5)
     with monkeypatch.context() as patch:
@@ -206,13 +192,12 @@ def _recorded(play: Callable[..., PlayedJob], monkeypatch: pytest.MonkeyPatch) -
     return job
 
 
-def _check_link(chromium: Browser, server: ServeProcess, url: str, reading: str, description: str) -> None:
-    """In another browser, which signs in first."""
+def _check_link(chromium: Browser, page: Page, reading: str, description: str) -> None:
+    """In another browser, which has the session but nothing else of this one."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    context.add_cookies(page.context.cookies())
     other = context.new_page()
-    other.goto(f"{server.url}/login#token={server.token}")
-    other.wait_for_url(f"{server.url}/")
-    other.goto(url)
+    other.goto(page.url)
     expect(other.locator("#axis-reading")).to_have_text(reading)
     plot = other.locator("#charts .chart").filter(has_text="loss").locator(".plot")
     expect(plot).to_have_attribute("aria-description", description)

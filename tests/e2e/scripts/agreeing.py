@@ -1,4 +1,4 @@
-"""What several ranks must agree on; each tells what it found as a line of JSON. Runs in the current folder.
+"""What several ranks must agree on; each prints what it found as a line of JSON. Runs in the current directory.
 
 agreeing.py draws         a random number, drawn within a run whose ranks share each batch
 agreeing.py snapshots     how saves and restores end that go wrong on rank 1 alone
@@ -47,20 +47,20 @@ def draws() -> None:
 def snapshots() -> None:
     with process_group() as world:
         saved = Snapshots("snapshots", shm=Path("memory"))
-        told = {"together": [copied(saved, 1, free=5), copied(saved, 2, free=3)]}
+        found = {"together": [copied(saved, 1, free=5), copied(saved, 2, free=3)]}
         save(saved, world, 10)
         with torch.serialization.safe_globals([Odd]):
             saved.save(20, 0, {"model": {}}, {"odd": Odd()} if world.rank == 1 else {})
         restored = saved.restore()
-        told["restored"] = [restored.step, [each.step for each in restored.skipped]]
+        found["restored"] = [restored.step, [each.step for each in restored.skipped]]
         if world.rank == 1:
             writer.write_state = fail
-        told["problem"] = save(saved, world, 30)
-        print(json.dumps(told))
+        found["problem"] = save(saved, world, 30)
+        print(json.dumps(found))
 
 
 def copied(saved: Snapshots, step: int, *, free: int) -> bool:
-    """Into memory of which so many times the ballast of one rank is free."""
+    """Save into memory in which ``free`` times the ballast of one rank is free."""
     shm._available_memory = lambda: free * BALLAST
     saved.async_save(step, 0, {"model": {}}, {"ballast": torch.zeros(BALLAST // 4)}, to_shm=True)
     return saved.wait().saved

@@ -1,6 +1,6 @@
 """A training whose world size may change at every start, with all that would betray it: noise, dropout, a norm.
 
-Runs in the current folder. FAULT="rank:step:signal" in the environment is a signal that the rank sends to itself.
+Runs in the current directory. FAULT="rank:step:signal" in the environment is a signal that the rank sends to itself.
 Each rank appends the ids of the samples of each finished step to ``samples-<ranks>-<rank>.jsonl``; rank 0 appends the
 logged losses to ``losses.jsonl``, saves the gradient of the first step in ``gradient.pt``, and writes its digests to
 ``digest.json`` at the end.
@@ -30,7 +30,7 @@ EPOCHS, CLASSES, SIDE, BATCH, LENGTH = 3, 4, 6, 32, 203
 
 
 class Noisy(Dataset):
-    """Small images in clusters, with noise drawn anew at every look: an augmentation."""
+    """Small images in clusters, with new noise each time a sample is read: an augmentation."""
 
     def __init__(self) -> None:
         self._centres = torch.randn(CLASSES, 1, SIDE, SIDE, generator=torch.Generator().manual_seed(1))

@@ -2,8 +2,8 @@
 
 A fault is a coordinate, given in the environment: FAULT="rank:step:kind". The kind is a signal that the rank sends to
 itself in that step, or a call of its writer that ends it by SIGKILL, before (``publish``) or behind (``publish+``).
-Snapshots fall on every third step, since each step waits for the one under way, unless LEAD says how many steps the
-training is to be ahead of its writer; BALLAST makes them heavier by so many megabytes. Copies in shared memory come
+Snapshots fall on every third step, since each step waits for the one being written, unless LEAD says how many steps the
+training is to be ahead of its writer; BALLAST makes them heavier by that many megabytes. Copies in shared memory come
 at every step that can, if COPIES is set, else never. Each rank appends the ids of the samples of each finished step to
 OUT/samples-<rank>.jsonl, and writes its digests to OUT/digest-<rank>.json at the end.
 """
@@ -33,7 +33,7 @@ EPOCHS, CLASSES, FEATURES = 3, 4, 12
 
 
 class Noisy(Dataset):
-    """Clusters, with noise drawn anew at every look: an augmentation."""
+    """Clusters, with new noise each time a sample is read: an augmentation."""
 
     def __init__(self, length: int) -> None:
         generator = torch.Generator().manual_seed(1)

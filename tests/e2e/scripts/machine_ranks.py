@@ -1,8 +1,9 @@
 """Ranks on machines that are none: each has /dev/shm, and other directories, of its own, in a mount namespace.
 
 Imports torch once, then forks. Reads requests from standard input, one JSON object a line, and answers each with the
-exit codes of its ranks: ``{"argv", "folder", "port", "environment", "machines": [{"ranks", "binds": [[from, to]]}]}``.
-Rank n writes to ``rank-<n>.log`` in the folder. Once a rank has failed, the others have GRACE seconds to end.
+exit codes of its ranks:
+``{"argv", "directory", "port", "environment", "machines": [{"ranks", "binds": [[from, to]]}]}``. Rank n writes to
+``rank-<n>.log`` in the directory. Once a rank has failed, the others have GRACE seconds to end.
 """
 
 import ctypes
@@ -66,13 +67,13 @@ def fork(request: dict, binds: list[list[str]], own: dict[str, str]) -> int:
         return pid
     code = 1
     try:
-        log = os.open(f"{request['folder']}/rank-{own['RANK']}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        log = os.open(f"{request['directory']}/rank-{own['RANK']}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
         move_in(binds)
         os.environ.clear()
         os.environ.update(request["environment"] | own)
-        os.chdir(request["folder"])
+        os.chdir(request["directory"])
         sys.argv = request["argv"]
         sys.path[0] = str(Path(sys.argv[0]).parent)
         runpy.run_path(sys.argv[0], run_name="__main__")

@@ -1,7 +1,7 @@
 """Runs torchrun without an import of torch each time: imports it once, then forks torchrun, which forks its ranks.
 
-Reads requests from standard input, one JSON object a line (``{"argv", "folder", "environment", "log"}``), and answers
-each with two lines: the pid of its torchrun, which leads a session of its own, and that one's exit code at the end.
+Reads requests from standard input, one JSON object a line (``{"argv", "directory", "environment", "log"}``), and
+answers each with two lines: the pid of its torchrun, which leads a session of its own, and its exit code at the end.
 """
 
 import faulthandler
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def run(request: dict) -> None:
-    """As torchrun; never returns."""
+    """Become torchrun; never returns."""
     code = 1
     try:
         os.setsid()
@@ -54,7 +54,7 @@ def run(request: dict) -> None:
         os.dup2(log, 2)
         os.environ.clear()
         os.environ.update(request["environment"])
-        os.chdir(request["folder"])
+        os.chdir(request["directory"])
         script = next(word for word in request["argv"] if word.endswith(".py"))
         sys.path[0] = str(Path(script).parent)  # where an interpreter of its own would look first
         import_module("torch.distributed.run").main(request["argv"])

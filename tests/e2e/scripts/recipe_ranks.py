@@ -1,8 +1,8 @@
 """Runs recipes on real ranks without paying for a start of Python each time: imports them once, then forks.
 
 Reads requests from standard input, one JSON object a line, and answers each with the exit codes of its ranks:
-``{"module", "ranks", "port", "args", "folder", "kill": [rank, step] or null}``. Rank n writes to ``rank-<n>.log`` in
-the folder. A rank to be killed kills itself with SIGKILL after that step, before the step's snapshot.
+``{"module", "ranks", "port", "args", "directory", "kill": [rank, step] or null}``. Rank n writes to ``rank-<n>.log`` in
+the directory. A rank to be killed kills itself with SIGKILL after that step, before the step's snapshot.
 """
 
 import json
@@ -65,7 +65,7 @@ def fork(request: dict, rank: int) -> int:
 
 
 def become(request: dict, rank: int) -> None:
-    os.chdir(request["folder"])
+    os.chdir(request["directory"])
     log = os.open(f"rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)

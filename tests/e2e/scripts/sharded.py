@@ -1,6 +1,6 @@
-"""A model divided among the ranks, in one of several ways; tells its whole state after restoring and at the end.
+"""A model divided among the ranks, in one of several ways; saves its whole state after restoring and at the end.
 
-Runs in the current folder. Rank 0 saves the state gathered from all ranks: ``restored-<ranks>-<way>.pt`` on entering
+Runs in the current directory. Rank 0 saves the state gathered from all ranks: ``restored-<ranks>-<way>.pt`` on entering
 ``Run``, ``trained-<step>.pt`` at the end.
 """
 

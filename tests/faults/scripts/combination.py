@@ -1,4 +1,4 @@
-"""A small training of the parts that it is told, which dies where it is told: the bits of all it computes are printed.
+"""A small training of given parts, which dies at given places: the bits of all that it computes are printed.
 
     combination.py MODEL OPTIMIZER WORKERS EXTRA [RANK:STEP:PLACE...]
 
@@ -74,7 +74,7 @@ class Transformer(nn.Module):
 
 
 def digest(state: object) -> str:
-    """Of every bit of what may be nested in dicts and lists."""
+    """Digest of every bit of what may be nested in dicts and lists."""
     sha = hashlib.sha256()
 
     def add(value: object) -> None:
@@ -101,7 +101,7 @@ def die(rank: int, step: int, place: str) -> None:
 
 
 def wait_for(snapshot: Path) -> None:
-    """It is not waited for longer than a step may take: it can have been left out, and there is none at first."""
+    """It is not waited for longer than a step may take: it can have been skipped, and there is none at first."""
     deadline = time.monotonic() + 0.5
     while not snapshot.exists() and time.monotonic() < deadline:
         time.sleep(0.005)

@@ -86,8 +86,8 @@ def in_child(action: Callable[[], str]) -> str:
 
 
 for command in sys.stdin:
-    verb, folder, *rest = command.split()
-    home = Home(Path(folder))
+    verb, directory, *rest = command.split()
+    home = Home(Path(directory))
     actions = {
         "prepare": lambda home=home: prepare(home),
         "die": lambda home=home, rest=rest: run(home, Deadly(int(rest[0]))),

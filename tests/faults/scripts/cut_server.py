@@ -1,7 +1,7 @@
 """A server's submissions and engine on a disk whose power is cut: ``python cut_server.py``; homes come on stdin.
 
-For each home a child recovers, submits and runs jobs until the disk takes no more. It writes what a person would have
-been told: "submitted ID", "ended ID STATE", and at last "stopped"; after its recovery "row ID STATE" for every job.
+For each home a child recovers, submits and runs jobs until the disk takes no more. It writes what it has
+acknowledged: "submitted ID", "ended ID STATE", and at last "stopped"; after its recovery "row ID STATE" for every job.
 """
 
 import os
@@ -13,32 +13,34 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
 from fakes.launching import launch_fake
-from job_examples import a_submission, cpu_machine, open_store
+from job_examples import a_submission, cpu_machine
 from rekindle.contract.job import TargetKind
 from rekindle.contract.states import TERMINAL
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.scheduler.reconciler import Reconciler
+from rekindle_service.store import Store
 
 SLOTS = 2
-told = threading.Lock()
+output = threading.Lock()
 
 
-def tell(*words: object) -> None:
-    with told:
+def report(*words: object) -> None:
+    with output:
         os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
 def serve(root: Path) -> None:
     home = Home(root)
     home.create()
-    store = open_store(home.root)
+    store = Store(home.database)
+    store.migrate()  # by itself: a copied database would not be durable
     engine = Reconciler(store, home, cpu_machine(SLOTS), launch_fake(home))
     engine.recover()
     for job_id, row in store.recovery.known_jobs().items():
-        tell("row", job_id, row.state)
-    tell("recovered")
+        report("row", job_id, row.state)
+    report("recovered")
     submitter = Submitter(store, home, cpu_machine(SLOTS), check_python=lambda _: None, checkout=check_out)
     threading.Thread(target=submit, args=(submitter,), daemon=True).start()
     ended = {job_id for job_id, row in store.recovery.known_jobs().items() if row.state in TERMINAL}
@@ -47,14 +49,14 @@ def serve(root: Path) -> None:
         for job_id, row in store.recovery.known_jobs().items():
             if row.state in TERMINAL and job_id not in ended:
                 ended.add(job_id)
-                tell("ended", job_id, row.state)
+                report("ended", job_id, row.state)
 
 
 def submit(submitter: Submitter) -> None:
     asked = a_submission(kind=TargetKind.MODULE, target="m", args=["succeed"], python=sys.executable)
     while True:
         try:
-            tell("submitted", submitter.submit(asked).id)
+            report("submitted", submitter.submit(asked).id)
         except Exception as error:  # noqa: BLE001 - the power is off
             print(error, file=sys.stderr)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -67,6 +69,6 @@ for line in sys.stdin:
             serve(Path(line.strip()))
         finally:
             os._exit(1)
-    tell("begun", pid)
+    report("begun", pid)
     os.waitpid(pid, 0)
-    tell("stopped")
+    report("stopped")

@@ -1,6 +1,6 @@
 """Plain DDP on some ranks with a snapshot file of its own, as any script for torchrun. Knows nothing of rekindle.
 
-Its arguments are faults, each "rank:step:kind", done once each: what has happened is noted beside the snapshot.
+Its arguments are faults, each "rank:step:kind", done once each: what has happened is noted next to the snapshot.
 """
 
 import ctypes

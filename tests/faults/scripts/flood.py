@@ -1,4 +1,4 @@
-"""Prints far more than a log may take, then waits until it is told to end."""
+"""Prints far more than a log may take, then waits until it is to end."""
 
 import os
 import sys

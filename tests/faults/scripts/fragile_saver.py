@@ -1,10 +1,10 @@
-"""Does one thing to a folder of snapshots again and again, each time in a child whose storage fails one call later.
+"""Does one thing to a directory of snapshots again and again, each time in a child whose storage fails one call later.
 
     fragile_saver.py HOME CASE:FAULT...
 
-HOME/CASE-FAULT/before is made first; <n> beside it is a copy, as the child left it whose n-th call failed. CASE says
+HOME/CASE-FAULT/before is made first; <n> next to it is a copy, as the child left it whose n-th call failed. CASE says
 what the children do: ``newer`` takes a snapshot of the next step, ``again`` one of the same step, ``fallback`` restores
-where the newest is damaged. FAULT is SIGKILL, or the name of an errno (once: the disk is well again afterwards), or
+where the latest is damaged. FAULT is SIGKILL, or the name of an errno (once: the disk is well again afterwards), or
 ``strace``: SIGKILL at every system call of every kind, struck from outside. Prints a JSON line for each child.
 """
 
@@ -100,11 +100,11 @@ def act(snapshots: Snapshots, case: str) -> str | None:
     raise ValueError(case)
 
 
-def live(folder: Path, case: str, number: int, fault: str) -> dict[str, Any]:
-    """What struck, the problem that was told, and what can be done afterwards, when the disk is well again."""
+def live(directory: Path, case: str, number: int, fault: str) -> dict[str, Any]:
+    """What struck, the problem that was reported, and what can be done afterwards, when the disk is well again."""
     strike = die if fault == "SIGKILL" else failing_with(fault)
     storage = FailingStorage(number, strike, but="" if (case, fault) == ("newer", "SIGKILL") else MANY)
-    snapshots = Snapshots(folder, keep_last=1)
+    snapshots = Snapshots(directory, keep_last=1)
     storage.install()
     problem = act(snapshots, case)
     sys.setprofile(None)
@@ -140,14 +140,14 @@ def fail_at_each_call(home: Path, case: str, fault: str) -> None:
     number, struck = 0, True
     while struck:
         number += 1
-        folder = shutil.copytree(home / "before", home / str(number))
-        status, told = in_a_child(lambda: live(folder, case, number, fault))  # noqa: B023  # it is run at once
-        report(case, fault, folder, status, **(told or {}))
+        directory = shutil.copytree(home / "before", home / str(number))
+        status, told = in_a_child(lambda: live(directory, case, number, fault))  # noqa: B023  # it is run at once
+        report(case, fault, directory, status, **(told or {}))
         struck = told is None or told["at"] != ""
 
 
-def report(case: str, fault: str, folder: Path, status: int, **told: Any) -> None:
-    print(json.dumps({"case": case, "fault": fault, "folder": str(folder), "status": status, **told}), flush=True)
+def report(case: str, fault: str, directory: Path, status: int, **told: Any) -> None:
+    print(json.dumps({"case": case, "fault": fault, "directory": str(directory), "status": status, **told}), flush=True)
 
 
 # --- from outside
@@ -167,11 +167,11 @@ def waiting(work: Callable[[], Any]) -> Any:
     return work()
 
 
-def under_strace(folder: Path, case: str, *options: str) -> int:
+def under_strace(directory: Path, case: str, *options: str) -> int:
     """The wait status of a child that acts when strace has it."""
     strace: list[subprocess.Popen[bytes]] = []
     status, _ = in_a_child(
-        lambda: waiting(lambda: act(Snapshots(folder, keep_last=1), case)),
+        lambda: waiting(lambda: act(Snapshots(directory, keep_last=1), case)),
         lambda pid: strace.append(attached(pid, *options)),
     )
     strace[0].wait()
@@ -192,10 +192,10 @@ def kill_at_each_system_call(home: Path, case: str) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     for name, count in sorted(system_calls(home, case).items()):
         for when in range(1, count + 1):
-            folder = shutil.copytree(home / "before", home / f"{name}-{when}")
+            directory = shutil.copytree(home / "before", home / f"{name}-{when}")
             inject = f"inject={name}:signal=SIGKILL:when={when}"
-            status = under_strace(folder, case, "-o", os.devnull, "-e", f"trace={name}", "-e", inject)
-            report(case, "strace", folder, status, at=name)
+            status = under_strace(directory, case, "-o", os.devnull, "-e", f"trace={name}", "-e", inject)
+            report(case, "strace", directory, status, at=name)
 
 
 def main() -> None:

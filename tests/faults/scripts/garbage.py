@@ -33,12 +33,12 @@ def main():
         os.write(fifo, line)
     os.close(fifo)
     for rank in ("0", "1"):
-        folder = RUN / "attempts" / str(ATTEMPT) / "ranks" / rank
+        directory = RUN / "attempts" / str(ATTEMPT) / "ranks" / rank
         for name in ("status.json", "done.json", "error.json"):
             for nonsense in NONSENSE:
-                (folder / name).write_bytes(nonsense)
-    (folder / "stacks.log").unlink()
-    os.mkfifo(folder / "stacks.log")
+                (directory / name).write_bytes(nonsense)
+    (directory / "stacks.log").unlink()
+    os.mkfifo(directory / "stacks.log")
 
 
 main()

@@ -1,9 +1,9 @@
 """Takes snapshots as fast as the disk lets it, in a new child for each line on standard input.
 
-    saver.py FOLDER
+    saver.py DIRECTORY
 
-A child says ``begun``, ``durable <step>`` for each snapshot, and ``ended`` is said when it is no more. It goes on
-from the newest snapshot, and ends with the first that is not saved.
+A child says ``begun``, ``durable <step>`` for each snapshot, and ``ended`` is said when it is no more. It continues
+from the latest snapshot, and ends with the first that is not saved.
 """
 
 import os
@@ -15,7 +15,7 @@ import torch
 from rekindle import Snapshots
 
 
-def tell(line: str) -> None:
+def report(line: str) -> None:
     """In one write: the child and its parent never mix their lines."""
     os.write(1, f"{line}\n".encode())
 
@@ -24,9 +24,9 @@ def weight(step: int) -> torch.Tensor:
     return torch.full((50_000,), float(step))
 
 
-def save_on_and_on(folder: Path) -> None:
-    tell("begun")
-    snapshots = Snapshots(folder, keep_last=2)
+def save_on_and_on(directory: Path) -> None:
+    report("begun")
+    snapshots = Snapshots(directory, keep_last=2)
     restored = snapshots.restore()
     step = 0 if restored is None else restored.step
     saved = True
@@ -34,20 +34,20 @@ def save_on_and_on(folder: Path) -> None:
         step += 1
         saved = snapshots.save(step, 0, {"model": {"weight": weight(step)}}, {"step": step}).saved
         if saved:
-            tell(f"durable {step}")
+            report(f"durable {step}")
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
+    directory = Path(sys.argv[1])
     for _ in sys.stdin:
         pid = os.fork()
         if pid == 0:
             try:
-                save_on_and_on(folder)
+                save_on_and_on(directory)
             finally:
                 os._exit(0)
         os.waitpid(pid, 0)
-        tell("ended")
+        report("ended")
 
 
 if __name__ == "__main__":

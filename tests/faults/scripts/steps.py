@@ -1,4 +1,4 @@
-"""Reports and prints 60 steps without saving anything, and tells its progress in a file whose path is its argument."""
+"""Reports and prints 60 steps without saving anything, and writes its progress to a file whose path is its argument."""
 
 import sys
 import time

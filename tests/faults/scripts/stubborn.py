@@ -18,7 +18,7 @@ def wait_for_ever():
         time.sleep(0.05)  # a signal that arrives just before a sleep is handled after it
 
 
-def saves_when_told(*_):
+def saves_on_sigterm(*_):
     (FOLDER / f"saved-{RANK}").write_text(os.environ["REKINDLE_ATTEMPT"])
     sys.exit(75)
 
@@ -71,7 +71,7 @@ match sys.argv[1]:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         wait_for_ever()
     case "save":
-        signal.signal(signal.SIGTERM, saves_when_told)
+        signal.signal(signal.SIGTERM, saves_on_sigterm)
         wait_for_ever()
     case "save-slowly":
         if RANK == 1:

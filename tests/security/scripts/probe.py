@@ -41,7 +41,7 @@ def connect(path: Path) -> None:
 
 
 def foreign_processes() -> list[str]:
-    """Of whoever else, whose memory or environment can be read."""
+    """Processes of whoever else, whose memory or environment can be read."""
     own = os.environ["REKINDLE_RUN_DIR"].encode()
     found = []
     for entry in Path("/proc").iterdir():

@@ -24,7 +24,7 @@ CLASSES, FEATURES, LENGTH, BATCH = 4, 12, 101, 16
 
 
 class Noisy(Dataset):
-    """Clusters, with noise drawn anew at every look: an augmentation."""
+    """Clusters, with new noise each time a sample is read: an augmentation."""
 
     def __init__(self) -> None:
         self._centres = torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(1))

@@ -1,0 +1,249 @@
+"""The list of jobs in a browser."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from e2e.pages.test_long_queue import fill_list
+from e2e.played_job import Play
+from e2e.serve_process import ServeProcess
+from e2e.waiting import until
+from e2e.watcher import Watcher
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.states import JobState
+from rekindle_service.client import Client
+from rekindle_service.client.discovery import Server
+
+SMALL = {"recipe": "rl", "device": "cpu", "args": ["--epochs", "1"]}
+"""Never starts here: tests fill the slots, or let it wait for another job."""
+
+
+pytestmark = pytest.mark.usefixtures("empty_list")
+
+
+@pytest.fixture
+def queue(page: Page) -> Page:
+    """The list, which is empty."""
+    page.goto("/")
+    page.wait_for_selector("main[aria-busy=false]")
+    return page
+
+
+def test_a_browser_without_shared_workers_connects_from_the_page(page: Page, play: Play) -> None:
+    page.add_init_script("delete globalThis.SharedWorker")
+    page.goto("/")
+    expect(page.locator("#connection")).to_have_text("Live")
+    play("late-comer")
+    expect(page.locator("#jobs").get_by_role("row", name="late-comer")).to_be_visible()
+    assert page.evaluate("typeof SharedWorker") == "undefined"
+
+
+def test_filters_are_stored_in_the_url(queue: Page, watcher: Watcher, play: Play) -> None:
+    watcher.expect("422")
+    play("one").begin_attempt()
+    broken = play("two", ranks=1)
+    broken.begin_attempt()
+    broken.end(JobState.FAILED, _failure())
+    names, line = queue.locator("#jobs .job-name"), queue.get_by_label("Filter", exact=True)
+    expect(names).to_have_text(["two", "one"])
+    queue.get_by_role("button", name="Failed").click()
+    expect(queue.locator("#found .job-name")).to_have_text(["two"])
+    queue.reload()
+    expect(names).to_have_text(["two"])
+    expect(line).to_have_value("state:failed")
+    queue.get_by_role("button", name="Archived").click()
+    expect(queue.locator("#nothing-found")).to_be_visible()
+    queue.go_back()
+    expect(names).to_have_text(["two"])
+    line.fill("stat:failed")
+    expect(queue.locator("#filter-error")).to_contain_text("q: has no key stat")
+    line.fill("ON")
+    expect(names).to_have_text(["one"])
+    assert queue.url.endswith("/?q=ON")
+    queue.get_by_role("button", name="Save view").click()
+    line.press("Escape")
+    expect(names).to_have_text(["two", "one"])
+    queue.reload()
+    queue.get_by_role("button", name="ON", exact=True).click()
+    expect(names).to_have_text(["one"])
+
+
+def test_the_page_shows_who_is_next_and_why_and_what_each_owner_has_used(
+    queue: Page, server: ServeProcess, client: Client, play: Play
+) -> None:
+    play("runs", ranks=4).begin_attempt()
+    first = client.submit({**SMALL, "name": "first", "priority": 3})["id"]
+    client.submit({**SMALL, "name": "second", "after_any": [first]})
+    client.submit({**SMALL, "name": "kept", "hold": True})
+    waiting = queue.locator("#next tr")
+    expect(waiting).to_have_count(2)
+    expect(waiting.nth(0)).to_contain_text("waits for 1 cpu slot, 0 free")
+    expect(waiting.nth(0).get_by_role("link")).to_have_text("first")
+    expect(waiting.nth(1)).to_contain_text(f"waits for first (#{number(client, first)}) to end")
+    expect(queue.locator("#needs-you tr")).to_contain_text("on hold until it is released")
+    expect(queue.locator("#owner-shares tr")).to_have_count(2)
+    expect(queue.locator("#owner-shares tr", has_text="local")).to_have_count(1)
+    anna = Server(server.url, client.create_token("anna")["token"])
+    with Client(lambda: anna) as hers:
+        hers.submit({**SMALL, "name": "hers"})
+    expect(queue.locator("#owner-shares tr")).to_have_count(3)
+    queue.locator("#owner-shares").get_by_role("link", name="anna").click()
+    expect(queue.locator("#jobs .job-name")).to_have_text(["hers"])
+    expect(queue.get_by_label("Filter", exact=True)).to_have_value("owner:anna")
+
+
+def test_selected_jobs_are_held_released_moved_and_cancelled_with_one_question(
+    queue: Page, client: Client, play: Play
+) -> None:
+    running = play("runs", ranks=4)
+    running.begin_attempt()
+    first, second = (client.submit({**SMALL, "name": name})["id"] for name in ("first", "second"))
+    over = play("over", ranks=1)
+    over.begin_attempt()
+    over.end(JobState.FAILED, _failure())
+    numbers = [number(client, job) for job in (first, second, over.id)]
+    expect(queue.locator("#jobs").get_by_role("row", name="first")).to_contain_text("next")
+    expect(queue.locator("#jobs").get_by_role("row", name="first")).to_contain_text("waits for 1 cpu slot, 0 free")
+    expect(queue.locator("#jobs").get_by_role("row", name="over").locator(".badge")).to_have_text("failed")
+    for name in ("first", "second", "over"):
+        queue.locator("#jobs").get_by_role("row", name=name).get_by_role("checkbox").check()
+    expect(queue.locator("#bulk-count")).to_have_text("3 selected")
+    queue.locator("#bulk-hold").click()
+    dialog = queue.locator("#confirm")
+    expect(dialog).to_contain_text("Hold 2 jobs?")
+    expect(dialog.locator("#confirm-jobs li")).to_have_text([f"#{numbers[0]} first", f"#{numbers[1]} second"])
+    expect(dialog).to_contain_text("1 selected job is skipped")
+    dialog.get_by_role("button", name="Back").click()
+    assert client.job(first)["intent"] == "run"
+    queue.locator("#bulk-hold").click()
+    queue.keyboard.press("Tab")
+    queue.locator("#confirm-yes").press("Enter")
+    expect(queue.locator("#bulk-result")).to_have_text("2 jobs held")
+    expect(queue.locator("#jobs").get_by_role("row", name="second").locator(".badge")).to_have_text("held")
+    queue.locator("#bulk-release").click()
+    queue.locator("#confirm-yes").click()
+    expect(queue.locator("#bulk-result")).to_have_text("2 jobs released")
+    queue.locator("#jobs").get_by_role("row", name="first").get_by_role("checkbox").uncheck()
+    queue.locator("#bulk-priority").click()
+    queue.get_by_label("Priority", exact=True).fill("7")
+    queue.locator("#confirm-yes").click()
+    expect(queue.locator("#jobs").get_by_role("row", name="second")).to_contain_text("next")
+    assert client.job(second)["priority"] == 7
+    queue.get_by_label("Select all jobs on this page").check()
+    expect(queue.locator("#bulk-count")).to_have_text("4 selected")
+    queue.locator("#bulk-cancel").click()
+    queue.locator("#confirm-yes").click()
+    expect(queue.locator("#bulk-result")).to_have_text("3 jobs cancelled")
+    for name in ("first", "second"):
+        expect(queue.locator("#jobs").get_by_role("row", name=name).locator(".badge")).to_have_text("cancelled")
+    assert running.wanted() == "cancel"
+    queue.locator("#bulk-delete").click()
+    expect(dialog.locator("#confirm-jobs li")).to_have_text(
+        [f"#{numbers[1]} second", f"#{numbers[2]} over", f"#{numbers[0]} first"]
+    )
+    running.end(JobState.FAILED, _failure())
+    expect(queue.locator("#jobs").get_by_role("row", name="runs").locator(".badge")).to_have_text("failed")
+    queue.locator("#confirm-yes").click()
+    expect(queue.locator("#bulk-result")).to_have_text("3 jobs deleted")
+    expect(queue.locator("#bulk-count")).to_have_text("1 selected")
+    assert [job["name"] for job in client.jobs()] == ["runs"]
+    queue.get_by_role("button", name="Clear selection").click()
+    expect(queue.locator("#bulk")).to_be_hidden()
+
+
+def test_an_error_for_one_selected_job_is_shown_and_the_others_continue(
+    queue: Page, watcher: Watcher, client: Client, play: Play
+) -> None:
+    watcher.expect("409")
+    before = play("before", ranks=1)
+    for name in ("gone", "there"):
+        client.submit({**SMALL, "name": name, "after": [before.id]})
+    for name in ("gone", "there"):
+        queue.locator("#jobs").get_by_role("row", name=name).get_by_role("checkbox").check()
+    queue.route("**/drain", lambda route: _overtake(route, client))
+    queue.locator("#bulk-hold").click()
+    queue.locator("#confirm-yes").click()
+    expect(queue.locator("#bulk-result")).to_contain_text("1 job held · gone: ")
+    expect(queue.locator("#bulk-result")).to_contain_text("was cancelled, so it cannot be drained")
+
+
+def test_a_range_is_tagged_and_archived_and_the_palette_finds_a_job(page: Page, client: Client, home: Path) -> None:
+    fill_list(home, "job", 4)
+    page.goto("/")
+    rows = page.locator("#done tr")
+    expect(rows).to_have_count(4)
+    expect(page.locator("#jobs h2:visible")).to_contain_text(["Done"])
+    rows.nth(0).get_by_role("checkbox").check()
+    rows.nth(2).get_by_role("checkbox").click(modifiers=["Shift"])
+    expect(page.locator("#bulk-count")).to_have_text("3 selected")
+    page.locator("#bulk-tag").click()
+    page.get_by_label("Tags", exact=True).fill("paper old")
+    page.locator("#confirm-yes").click()
+    expect(page.locator("#bulk-result")).to_have_text("3 jobs tagged")
+    expect(rows.nth(0).locator(".tag")).to_have_text(["old", "paper"])
+    page.locator("#bulk-archive").click()
+    page.locator("#confirm-yes").click()
+    expect(page.locator("#done .job-name")).to_have_count(1)
+    page.get_by_role("button", name="Archived").click()
+    expect(page.locator("#found .job-name")).to_have_count(3)
+    page.get_by_role("button", name="Job", exact=True).click()
+    expect(page.locator("#found .job-name")).to_have_text(sorted(job["name"] for job in client.jobs() if job["tags"]))
+    page.get_by_text("Columns", exact=True).click()
+    page.get_by_label("Owner").uncheck()
+    expect(page.get_by_role("columnheader", name="Owner")).to_be_hidden()
+    page.keyboard.press("Control+k")
+    page.keyboard.type("job 2")
+    expect(page.locator("#palette-list li")).to_contain_text(["job 2"])
+    page.keyboard.press("Enter")
+    expect(page.locator("#job-name")).to_have_text("job 2")
+
+
+def test_slots_are_shown_for_each_kind_of_device_with_their_topology(page: Page) -> None:
+    """There is no GPU here: the answer is made up, in the form of the contract."""
+    gpus = [_gpu(index) for index in range(4)]
+    pairs = [(0, 1, "nvlink"), (2, 3, "nvlink"), (0, 2, "sys"), (0, 3, "sys"), (1, 2, "sys"), (1, 3, "sys")]
+    links = [{"first": f"cuda:{a}", "second": f"cuda:{b}", "kind": kind} for a, b, kind in pairs]
+    page.route("**/api/v1/devices", lambda route: route.fulfill(json={"items": gpus, "next": None, "links": links}))
+    page.goto("/")
+    expect(page.locator(".slots-title")).to_have_text("4 \N{MULTIPLICATION SIGN} NVIDIA H200: 0 in use")
+    expect(page.locator(".part")).to_have_text(["free · 4"])
+    expect(page.locator(".topology")).to_have_text(
+        "NVLink connects cuda:0 cuda:1, cuda:2 cuda:3; the inter-processor link connects all 4 GPUs"
+    )
+    page.goto("/machine")
+    expect(page.locator("#links td.self")).to_have_count(4)
+    expect(page.locator("#links tr").nth(0).locator("td")).to_have_text(["\N{EN DASH}", "nvlink", "sys", "sys"])
+
+
+def _overtake(route: Route, client: Client) -> None:
+    """Cancel the job called gone just before the request to hold it arrives."""
+    gone = next(client.jobs(name="gone"))["id"]
+    if gone in route.request.url:
+        client.cancel(gone)
+        until(lambda: client.job(gone)["state"] == "cancelled", "the job is cancelled")
+    route.continue_()
+
+
+def _gpu(index: int) -> dict[str, object]:
+    held = {"job": None, "job_name": None, "job_state": None, "jobs": [], "free_share": 1.0}
+    held |= {"unusable": None, "disabled": None, "users": []}
+    return {"name": f"cuda:{index}", "device": "cuda", "index": index, "title": "NVIDIA H200", **held}
+
+
+def number(client: Client, job_id: str) -> int:
+    """What a job is called on the pages."""
+    return client.job(job_id)["number"]
+
+
+def _failure() -> Outcome:
+    return Outcome(
+        OutcomeClass.USER_ERROR,
+        "ValueError: no such label",
+        rank=1,
+        exit_code=1,
+        exception="ValueError",
+        file="train.py",
+        line=42,
+        retryable=False,
+    )
