@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from e2e.waiting import until
+from rekindle.contract.job import LaunchMode
 from rekindle.contract.processes import parent_of
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.states import JobIntent
@@ -57,6 +58,18 @@ def test_a_job_that_is_killed_again_and_again_after_new_snapshots_is_always_retr
     assert run.finish() == "succeeded", run.all_logs()
     assert_nothing_is_lost(run, undisturbed, attempts=6)
     assert run.classes() == ["signal"] * 5 + ["success"]
+
+
+@pytest.mark.short
+@pytest.mark.parametrize("from_spare", [True, False])
+@pytest.mark.parametrize("launch", [LaunchMode.TORCHRUN, LaunchMode.PROCESS])
+def test_cuda_is_usable_in_each_rank_of_a_warm_start_and_of_a_retry(prepare, launch, from_spare):
+    ranks = 1 if launch is LaunchMode.PROCESS else 2
+    run = prepare("bad_fork.py", ranks=ranks, launch=launch)
+    run.start(cold=not from_spare)
+    assert run.finish() == "succeeded", run.story()
+    reports = [run.log(rank, attempt=attempt) for rank in range(ranks) for attempt in (1, 2)]
+    assert reports == ["good fork\n"] * len(reports)
 
 
 def test_cold_ranks_come_back_as_warm_ones_do(begin, undisturbed):

@@ -10,6 +10,7 @@ import pytest
 
 import rekindle.keeper.torchrun.launcher
 from rekindle.contract.environment import clean_environment
+from rekindle.keeper.torchrun import preload
 
 _RANK = """
 import json, os, sys
@@ -88,6 +89,36 @@ def test_what_is_preloaded_starts_no_thread_touches_no_device_and_runs_nothing_o
     (tmp_path / "trap.py").write_text("raise SystemExit('the keeper has run the code of a user')\n")
     (tmp_path / "numpy.py").write_text("raise SystemExit('the keeper has run the code of a user')\n")
     assert _python(_PRELOADED, str(tmp_path), cwd=tmp_path) == "[] 1 False True [] False"
+
+
+_FORKED = """
+import importlib, os, sys, torch
+from rekindle.keeper.agent import without_accelerators
+def child_is_bad():
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.write(writer, b"bad" if torch.cuda._is_in_bad_fork() else b"good")
+        os._exit(0)
+    os.wait()
+    return os.read(reader, 4).decode()
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+    print(name, child_is_bad())
+from torch.distributed.launcher.api import LaunchConfig
+make = lambda: LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=2)
+with without_accelerators():
+    make()
+print("without accelerators", child_is_bad())
+make()
+print("torchrun alone", child_is_bad())
+"""
+
+
+def test_nothing_in_a_parent_of_ranks_makes_cuda_unusable_in_its_forks():
+    modules = [*preload._ALWAYS, "torchvision", "torchmetrics", "sklearn.datasets", "rekindle.training.run"]
+    seen = dict(line.rsplit(maxsplit=1) for line in _python(_FORKED, *modules).splitlines())
+    assert seen.pop("torchrun alone") == "bad", "torch has become harmless: remove without_accelerators"
+    assert set(seen.values()) == {"good"}, seen
 
 
 def _python(code: str, *arguments: str, cwd: Path | None = None) -> str:

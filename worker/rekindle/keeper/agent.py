@@ -11,7 +11,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,8 @@ def _run_and_exit(argv: list[str], logs_specs: Any = None, await_plan: Callable[
 
     parsed = get_args_parser().parse_args(argv)
     configure_rendezvous(parsed, await_plan)
-    config, entrypoint, arguments = config_from_args(parsed)
+    with without_accelerators():
+        config, entrypoint, arguments = config_from_args(parsed)
     config.logs_specs = logs_specs or config.logs_specs
     if await_plan is not None and config.logs_specs is not None:
         config.logs_specs = UnnumberedLogs(config.logs_specs)
@@ -101,6 +103,26 @@ def _run_and_exit(argv: list[str], logs_specs: Any = None, await_plan: Callable[
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+@contextmanager
+def without_accelerators() -> Iterator[None]:
+    """Let torch find no accelerator meanwhile: ``LaunchConfig`` asks for one, to choose NUMA options of its own.
+
+    The driver's answer would make CUDA unusable in every process that is forked from this one, as warm ranks are
+    (``torch.cuda._is_in_bad_fork``). Nothing is lost by it: ``get_default_numa_options`` of torch 2.11 to 2.15 is None.
+    """
+    import torch
+
+    asked: list[Any] = [torch.cuda, torch.accelerator]  # up to torch 2.11, and since
+    before = [module.is_available for module in asked]
+    for module in asked:
+        module.is_available = lambda: False
+    try:
+        yield
+    finally:
+        for module, function in zip(asked, before, strict=True):
+            module.is_available = function
 
 
 def _report_dead_ranks() -> None:
