@@ -85,7 +85,8 @@ def test_jobs_share_gpus_on_request_and_none_gets_one_that_a_stranger_uses(
             client.disable_device("cuda:3", "for a repair")
             jobs = [*halves, client.submit({**base, "device": "cpu"}), client.submit({**base, "device": "cuda:0"})]
             logs = [home / "runs" / job["id"] / "attempts/1/ranks/0/stdout.log" for job in jobs[:4]]
-            shown = [until(lambda log=log: log.exists() and log.read_text().strip(), f"{log} says it") for log in logs]
+            until(lambda: all(log.exists() and log.read_text().endswith("\n") for log in logs), "all have printed")
+            shown = [log.read_text().strip() for log in logs]
             everywhere = str(sorted(usable))
             assert [line.partition(" [")[0] for line in shown] == [
                 "sees GPU-0001 0.5", "sees GPU-0001 0.5", "sees GPU-0002 0.5", "sees  None"

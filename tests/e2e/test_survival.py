@@ -1,8 +1,5 @@
 """Whatever is killed: the job ends succeeded exactly once, with the weights of a run that nothing happened to."""
 
-import json
-import os
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -109,58 +106,3 @@ def test_ranks_train_on_while_the_server_is_dead_and_a_killed_rank_comes_back(
     assert shown[0]["resumed_from_step"] > 0
     assert job.state() in ("running", "succeeded")
     assert job.pids() == pids
-
-
-@pytest.mark.soak
-def test_server_and_keeper_killed_together_lose_nothing(submit: Submit, server: ServeProcess, client: Client) -> None:
-    job = submit()
-    job.reach(beyond=job.reach_snapshot())
-    server.kill()
-    job.kill_keeper()
-    until(lambda: not job.processes(), "the ranks have gone with their keeper", 5)
-    server.start()
-    job.reach(attempt=2, beyond=0)
-    assert client.attempts(job.id)[0]["outcome"]["class"] == "keeper_lost"
-
-
-@pytest.mark.soak
-def test_a_server_killed_again_and_again_never_disturbs_the_ranks(submit: Submit, server: ServeProcess) -> None:
-    job = submit()
-    job.reach(beyond=job.reach_snapshot())
-    pids = job.pids()
-    for _ in range(3):
-        server.kill()
-        server.start()
-    assert job.attempt() == 1
-    assert job.pids() == pids
-
-
-@pytest.mark.soak
-def test_the_event_stream_continues_where_a_killed_server_left_it(submit: Submit, server: ServeProcess) -> None:
-    job = submit()
-    job.reach(beyond=1)
-    before = greeted_version(server, 0)
-    server.kill()
-    server.start()
-    assert greeted_version(server, before) >= before
-
-
-def greeted_version(server: ServeProcess, since: int) -> int:
-    """The version that the stream greets with."""
-    request = urllib.request.Request(  # noqa: S310  # our own server
-        f"{server.url}/api/v1/events?last_event_id={since}", headers={"Authorization": f"Bearer {server.token}"}
-    )
-    with urllib.request.urlopen(request, timeout=20) as stream:  # noqa: S310  # our own server
-        for line in stream:
-            if line.startswith(b"data:"):
-                return int(json.loads(line[5:])["version"])
-    raise AssertionError("the stream ended without a greeting")
-
-
-@pytest.mark.soak
-def test_no_core_file_and_no_directory_of_torchrun_is_left_in_the_users_code(submit: Submit) -> None:
-    job = submit()
-    job.reach(beyond=job.reach_snapshot())
-    os.kill(job.pids()[1], 11)
-    assert job.finish() == "succeeded"
-    assert list(job.run_dir.code.iterdir()) == []

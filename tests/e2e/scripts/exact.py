@@ -81,6 +81,8 @@ def flat(state: object, prefix: str = "") -> dict[str, object]:
 def fault(rank: int, step: int) -> None:
     kind = fault_at(rank, step)
     if kind in signal.Signals.__members__:
+        if "LEAD" in os.environ:  # the training may be far ahead of the first snapshot
+            wait_until(lambda: list((OUT / "snapshots").glob("[0-9]*")))
         os.kill(os.getpid(), signal.Signals[kind])
 
 
