@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from statistics import median
 
@@ -20,18 +19,6 @@ _PRODUCT = ("service/", "worker/")
 _WEB = (".js", ".css", ".html")
 _SHORT_FILE, _LONG_FUNCTION, _TOO_LONG_FUNCTION, _PASSAGE = 80, 35, 60, 6  # lines
 _MANY_MODULES = 15
-_PRIVATE_WORDS = frozenset(
-    """
-    accusation accuse addition_tree adopt_orphans anew beside bell bells bury buried contribution deed deeds dialogue
-    dismiss doomed farewell fate glance glances goes_on go_on headline hopeless keys_under_way last_words leftovers
-    look looks near_names objection objections passed_over patience patiently patient pieces put_back restoring roster
-    set_aside sighting sightings stillness surroundings tally tell telling tells testimony tidy told untold verdict
-    verdicts vital_signs whereabouts wish wished wishes
-    """.split()  # noqa: SIM905  # a list of sixty strings would be sixty lines
-)
-"""Words of VOCABULARY's left column that no engineer would search for; counted in names, comments and messages."""
-_WORD = re.compile(r"[a-z]+(?:_[a-z]+)*")
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _IMPORT_LIST = re.compile(r"^(from \S+ import \(.*?^\)|import \{.*?\} from .*?$)", re.MULTILINE | re.DOTALL)
 _NO_CODE = re.compile(r"import |from .* import |#|//|/?\*|[\])}]+[,;]?$|\"\"\"|@|else:$|try:$|\} else \{$")
 
@@ -127,7 +114,6 @@ def measure(files: list[SourceFile]) -> dict[str, int | float]:
         ),
         f"repeated passages of {_PASSAGE} lines or more": len(passages),
         "  lines in them": sum(passages),
-        "private words": sum(private_words(file) for file in product),
         "packages": len(packages),
         f"  with over {_MANY_MODULES} modules": sum(count > _MANY_MODULES for count in packages.values()),
         **{f"  modules in {package}/": count for package, count in packages.items()},
@@ -181,16 +167,6 @@ def _code_lines(file: SourceFile) -> Iterator[str]:
         normalised = " ".join(line.split())
         if normalised and not _NO_CODE.match(normalised):
             yield normalised
-
-
-def private_words(file: SourceFile) -> int:
-    """Occurrences in names, comments, docstrings and messages; also as a part of ``snake_case`` or ``CamelCase``."""
-    words = 0
-    for word in _WORD.findall(_HUMP.sub("_", file.text).lower()):
-        parts = word.split("_")
-        pairs = ["_".join(pair) for pair in pairwise(parts)]
-        words += sum(part in _PRIVATE_WORDS for part in (*parts, *pairs))
-    return words
 
 
 def _lines(files: list[SourceFile]) -> int:

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from free_port import free_port
 from rekindle.contract.environment import attempt_environment, clean_environment
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.paths import RunDir
+from script_process import ScriptProcess
 
 SCRIPTS = Path(__file__).parent / "e2e" / "scripts"
 RARELY = '{"every_steps": 1000, "every_seconds": null, "every_epochs": null, "keep": 3}'
@@ -51,21 +51,14 @@ class Ended:
         return [json.loads(output.splitlines()[-1]) for output in self.outputs]
 
 
-class MachineRanks:
-    """Idle between two launches; ``close`` it at the end."""
+class MachineRanks(ScriptProcess):
+    """Idle between two launches."""
 
     def __init__(self) -> None:
         """Skips the test where this process may make no mount namespace."""
         if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
             pytest.skip("only root may give ranks a /dev/shm of their own")
-        environment = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, str(SCRIPTS / "machine_ranks.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
+        super().__init__(SCRIPTS / "machine_ranks.py")
 
     def attempt(
         self, run_dir: RunDir, number: int, machines: list[Machine], script: str, *args: str, ranks: int = 1, **own: str
@@ -87,14 +80,8 @@ class MachineRanks:
             "environment": environment,
             "machines": [{"ranks": ranks, "binds": _binds(machine)} for machine in machines],
         }
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        codes = json.loads(self._process.stdout.readline())
+        codes = json.loads(self.ask(json.dumps(request)))
         return Ended(codes, [(run_dir.root / f"rank-{rank}.log").read_text() for rank in range(len(codes))])
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
 
 
 def _binds(machine: Machine) -> list[list[str]]:

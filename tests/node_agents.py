@@ -3,17 +3,16 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.environment import clean_environment
 from rekindle.contract.files import write_json
 from rekindle.contract.job import JobSpec
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.torchrun.node_plan import NodePlan
+from script_process import ScriptProcess
 
 _SCRIPTS = Path(__file__).parent / "faults" / "scripts"
 _KEEPER = """
@@ -53,39 +52,23 @@ os._exit(0)
 """
 
 
-class Node:
+class Node(ScriptProcess):
     """One node's keeper; ``command`` is what runs words on its host."""
 
     def __init__(self, run_dir: RunDir, ranks: int, address: str, command: Sequence[str] = ()) -> None:
-        self.address, self._ranks = address, ranks
-        environment = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1"}
-        words = [*command, sys.executable, "-P", "-c", _KEEPER, str(run_dir.root), str(ranks)]
+        self.address, self.agent = address, 0
         with run_dir.keeper_log.open("ab") as log:
-            self._keeper = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
-            )
-        self.pid = self._keeper.pid
-        self.agent = 0
+            super().__init__("-P", "-c", _KEEPER, run_dir.root, ranks, command=command, stderr=log)
 
     def ready(self) -> None:
-        assert self._keeper.stdout is not None
-        assert self._keeper.stdout.readline() == "ready\n"
+        assert self.line() == "ready"
 
-    def ask(self, *words: Any) -> Any:
-        """The keeper's answer."""
-        assert self._keeper.stdin is not None
-        assert self._keeper.stdout is not None
-        self._keeper.stdin.write(json.dumps(words) + "\n")
-        self._keeper.stdin.flush()
-        return json.loads(self._keeper.stdout.readline())
+    def answer(self, *words: Any) -> Any:
+        return json.loads(self.ask(json.dumps(words)))
 
     def wait(self) -> int:
         """Exit code of its agent."""
-        return int(self.ask("wait", self.agent))
-
-    def close(self) -> None:
-        self._keeper.kill()
-        self._keeper.communicate()
+        return int(self.answer("wait", self.agent))
 
 
 class NodesRun:
@@ -112,10 +95,10 @@ class NodesRun:
         nodes = self.nodes if nodes is None else nodes
         self.run_dir.attempt(attempt).ranks.mkdir(parents=True)
         addresses = [node.address for node in nodes]
-        port = int(nodes[0].ask("store", addresses[0], addresses[1:], self.secret))
+        port = int(nodes[0].answer("store", addresses[0], addresses[1:], self.secret))
         for index, node in enumerate(nodes):
             plan = NodePlan(index, len(nodes), self.ranks, node.address, addresses[0], port, addresses, self.secret)
-            node.agent = node.ask("start", attempt, plan.to_json())
+            node.agent = node.answer("start", attempt, plan.to_json())
         return port
 
     def log(self, rank: int, stream: str = "stdout", attempt: int = 1) -> str:
@@ -129,4 +112,4 @@ class NodesRun:
 
     def close(self) -> None:
         for node in self.nodes:
-            node.close()
+            node.kill()

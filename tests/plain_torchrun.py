@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 
 from rekindle.contract.environment import clean_environment
+from script_process import ScriptProcess
 
 SCRIPTS = Path(__file__).parent / "e2e" / "scripts"
 EXACT = str(SCRIPTS / "exact.py")
 LONGEST = 120  # seconds
-_ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)
@@ -50,41 +50,26 @@ def cold_torchrun(ranks: int, target: list[str], directory: Path, **environment:
 
 
 def _environment(directory: Path, own: dict[str, str]) -> dict[str, str]:
-    return {**clean_environment(os.environ), **_ONE_THREAD, "OUT": str(directory), **own}
+    return {**clean_environment(os.environ), "OMP_NUM_THREADS": "1", "OUT": str(directory), **own}
 
 
-class _PreloadedTorchrun:
-    """Ends with this process, whose end closes its standard input."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(SCRIPTS / "preloaded_torchrun.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**clean_environment(os.environ), **_ONE_THREAD},
-        )
-
+class _PreloadedTorchrun(ScriptProcess):
     def run(self, ranks: int, target: list[str], directory: Path, environment: dict[str, str]) -> Ended:
         directory.mkdir(parents=True, exist_ok=True)
         log = directory / "torchrun.log"
         options = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={ranks}", "--start-method=fork"]
         argv = [*options, "--run-path", *target]
         own = _environment(directory, environment)
-        self._send({"argv": argv, "directory": str(directory), "environment": own, "log": str(log)})
-        session = int(self._process.stdout.readline())
+        request = {"argv": argv, "directory": str(directory), "environment": own, "log": str(log)}
+        session = int(self.ask(json.dumps(request)))
         late = threading.Timer(LONGEST, _end_with_stacks, (session,))
         late.start()
         try:
-            code = int(self._process.stdout.readline())
+            code = int(self.line())
         finally:
             late.cancel()
         assert code != -signal.SIGKILL, f"torchrun did not end within {LONGEST} s: {log.read_text()}"
         return Ended(code, log.read_text())
-
-    def _send(self, request: dict) -> None:
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
 
 
 def _end_with_stacks(session: int) -> None:
@@ -96,7 +81,7 @@ def _end_with_stacks(session: int) -> None:
 
 @cache
 def _preloaded() -> _PreloadedTorchrun:
-    return _PreloadedTorchrun()
+    return _PreloadedTorchrun(SCRIPTS / "preloaded_torchrun.py")
 
 
 def lines(path: Path) -> list[list]:

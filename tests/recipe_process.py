@@ -1,15 +1,12 @@
 """Recipes on real ranks, started from a process that has imported them already."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from free_port import free_port
-from rekindle.contract.environment import clean_environment
+from script_process import ScriptProcess
 
 SCRIPT = Path(__file__).parent / "e2e" / "scripts" / "recipe_ranks.py"
 
@@ -47,14 +44,11 @@ class Trained:
         return list(read_model(latest, verify(latest, step=step, job_id=None)).values())
 
 
-class RecipeProcess:
-    """Answers ``run``, and is idle in between; ``close`` it at the end."""
+class RecipeProcess(ScriptProcess):
+    """Answers ``run``, and is idle in between."""
 
     def __init__(self) -> None:
-        environment = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
+        super().__init__(SCRIPT)
 
     def run(self, directory: Path, recipe: str, ranks: int, *args: str, kill: tuple[int, int] | None = None) -> Trained:
         return self.run_module(directory, f"rekindle.recipes.{recipe}", ranks, *args, kill=kill)
@@ -65,11 +59,5 @@ class RecipeProcess:
         """``module`` may be one of the scripts next to the ranks' own."""
         directory.mkdir(parents=True, exist_ok=True)
         request = {"module": module, "ranks": ranks, "port": free_port(), "args": args, "directory": str(directory)}
-        self._process.stdin.write(json.dumps({**request, "kill": kill}) + "\n")
-        self._process.stdin.flush()
-        codes = json.loads(self._process.stdout.readline())
+        codes = json.loads(self.ask(json.dumps({**request, "kill": kill})))
         return Trained(codes, [(directory / f"rank-{rank}.log").read_text() for rank in range(ranks)], directory)
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()

@@ -11,7 +11,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from side_by_side import BareRun, Result, ServedRun, kill_and_watch, server
+from side_by_side import BareRun, Result, ServedRun, Starts, alternate, server
 
 STEPS = 150
 
@@ -22,21 +22,12 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=5)
     options = parser.parse_args()
     args = [f"--steps={STEPS}"]
-    results: dict[str, list[Result]] = {"torchrun": [], "rekindle": []}
     with tempfile.TemporaryDirectory(prefix="come-back-") as directory, server(Path(directory) / "home") as client:
-        for number in range(options.runs):
-            for name in results:
-                place = Path(directory) / f"{name}-{number}"
-                place.mkdir()
-                bare = name == "torchrun"
-                run = BareRun(place, args, options.kills, {}) if bare else ServedRun(place, args, client)
-                results[name].append(kill_and_watch(run, options.kills, STEPS - 1, own_steps=10))
-                run.close()
-                back = results[name][-1].came_back
-                print(
-                    f"{name} run {number}: {'came back' if back else 'LOST'}, {results[name][-1].kills} kills",
-                    flush=True,
-                )
+        starts: Starts = {
+            "torchrun": lambda place: BareRun(place, args, options.kills, {}),
+            "rekindle": lambda place: ServedRun(place, args, client),
+        }
+        results = alternate(starts, Path(directory), options.runs, kills=options.kills, own_steps=10, last=STEPS - 1)
     report(results)
 
 

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
-from side_by_side import server
+from side_by_side import await_end, percentile_95, server
 
 from rekindle_service.client import Client
 
@@ -86,9 +86,7 @@ def run_bare(directory: Path, result: Path) -> None:
 def run_served(client: Client, directory: Path, result: Path) -> None:
     body = {"script": "train.py", "code": {"path": str(directory / "code")}, "ranks": 2, "device": "cpu"}
     job = client.submit({**body, "env": {"BENCH_RESULT": str(result)}})["id"]
-    while (state := client.job(job)["state"]) not in ("succeeded", "failed", "cancelled"):
-        time.sleep(0.05)
-    assert state == "succeeded", state
+    await_end(client, job)
 
 
 def await_spare() -> None:
@@ -102,10 +100,9 @@ def await_spare() -> None:
 def report(times: dict[str, list[Times]]) -> None:
     medians = {}
     for name, results in times.items():
-        totals, scripts = (sorted(column) for column in zip(*results, strict=True))
+        totals, scripts = zip(*results, strict=True)
         medians[name] = statistics.median(totals)
-        p95 = totals[int(0.95 * (len(totals) - 1))]
-        script = statistics.median(scripts)
+        script, p95 = statistics.median(scripts), percentile_95(totals)
         print(
             f"{name:9} to the first step: median {medians[name]:.2f} s, p95 {p95:.2f} s; in the script {script:.2f} s"
         )

@@ -15,14 +15,13 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
 import psutil
 from many_jobs_rows import write_rows
-from side_by_side import server
+from side_by_side import percentile_95, server
 
 from rekindle_service.client import Client
 
@@ -109,8 +108,9 @@ def measure(client: Client, home: Path, code: Path, holder: str, options: argpar
         settle(process)
         cores = cores_of(process, lambda: time.sleep(options.idle))
         print(f"idle: {cores * 100:.1f} % of a core, RSS {process.memory_info().rss / 1e6:.0f} MB", flush=True)
-        print(f"database {database_bytes(home) / 1e6:.0f} MB", flush=True)
-        print(f"first event of a stream: {first_event(http, {}) * 1e3:.0f} ms", flush=True)
+        size = sum(path.stat().st_size for path in home.glob("rekindle.db*"))
+        print(f"database {size / 1e6:.0f} MB", flush=True)
+        print(f"first event of a stream: {first_event(http) * 1e3:.0f} ms", flush=True)
         routes = [known(http, route) for route in _ROUTES]
         table(http, process, routes, options.requests)
         print(f"RSS {process.memory_info().rss / 1e6:.0f} MB", flush=True)
@@ -184,28 +184,18 @@ def table(http: httpx2.Client, process: psutil.Process, routes: list[str], reque
     print("| route | p50, ms | p95, ms | server's CPU, ms | kB |")
     print("|---|---|---|---|---|")
     for route, found in times.items():
-        p50, p95 = statistics.median(found), sorted(found)[int(0.95 * len(found))]
+        p50, p95 = statistics.median(found), percentile_95(found)
         cpu, size = used[route] / len(found), sizes[route] / 1e3
         print(f"| `{route}` | {p50 * 1e3:.1f} | {p95 * 1e3:.1f} | {cpu * 1e3:.1f} | {size:.1f} |")
     sys.stdout.flush()
 
 
-@contextmanager
-def stream(http: httpx2.Client, headers: dict[str, str]) -> Iterator[Iterator[str]]:
-    with http.stream("GET", "/api/v1/events", headers=headers) as response:
-        yield response.iter_lines()
-
-
-def first_event(http: httpx2.Client, headers: dict[str, str]) -> float:
+def first_event(http: httpx2.Client) -> float:
     """Seconds until a new client has received something."""
     began = time.perf_counter()
-    with stream(http, headers) as lines:
-        next(line for line in lines if line.startswith("data:"))
+    with http.stream("GET", "/api/v1/events") as response:
+        next(line for line in response.iter_lines() if line.startswith("data:"))
     return time.perf_counter() - began
-
-
-def database_bytes(home: Path) -> int:
-    return sum(path.stat().st_size for path in home.glob("rekindle.db*"))
 
 
 if __name__ == "__main__":

@@ -55,12 +55,8 @@ def _set_counters(store: Store, **values: int) -> None:
     with store.writing() as session:
         for name, value in values.items():
             session.execute(update(Counter).where(col(Counter.name) == name).values(value=value))
-        for row in [row for row in store_counters(session) if row.name.startswith("total")]:
+        for row in [row for row in session.query(Counter) if row.name.startswith("total")]:
             session.delete(row)
-
-
-def store_counters(session: Any) -> list[Counter]:
-    return list(session.query(Counter))
 
 
 def _experiments(store: Store, finished: int) -> list[str]:

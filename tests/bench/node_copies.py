@@ -35,7 +35,7 @@ def main() -> None:
     for _ in range(options.rounds):
         for mode, machines in (("one machine", 1), ("one node", 1), ("two nodes", 2)):
             found.setdefault(mode, []).extend(measure(ranks, mode, machines, options))
-    ranks.close()
+    ranks.kill()
     for mode, answers in found.items():
         report(mode, answers)
 

@@ -39,17 +39,17 @@ def main() -> None:
 
 def train(recipe: list[str], ranks: int) -> str:
     """The last result that rank 0 says; of ``rl`` the mean length of its episodes, in ticks."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    return RESULT.findall(torchrun(ranks, "-m", f"rekindle.recipes.{recipe[0]}", *recipe[1:]))[-1]
+
+
+def torchrun(ranks: int, *target: str) -> str:
+    """What ``target``, a script or a module with its arguments, prints in an empty directory."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *target]
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}
     with tempfile.TemporaryDirectory() as directory:
-        ended = subprocess.run(
-            [*torchrun, "-m", f"rekindle.recipes.{recipe[0]}", *recipe[1:]],
-            cwd=directory,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-    return RESULT.findall(ended.stdout)[-1]
+        return subprocess.run(
+            command, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
 
 
 if __name__ == "__main__":

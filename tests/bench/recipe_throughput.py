@@ -12,10 +12,9 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
+
+from recipe_accuracy import torchrun
 
 RANKS = Path(__file__).parent / "scripts" / "throughput_ranks.py"
 
@@ -38,17 +37,8 @@ def main() -> None:
 
 def measure(ranks: int, options: list[str]) -> list[dict[str, float]]:
     """Seconds of each epoch, of the recipe and of the plain loop."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    with tempfile.TemporaryDirectory() as directory:
-        ended = subprocess.run(
-            [*torchrun, str(RANKS), *options],
-            cwd=directory,
-            env={**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-    return [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+    lines = torchrun(ranks, str(RANKS), *options).splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 if __name__ == "__main__":

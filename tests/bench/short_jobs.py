@@ -8,13 +8,11 @@ start to the last end; the queue is full before.
 
 import argparse
 import tempfile
-import time
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from first_step import await_spare
-from side_by_side import server
+from side_by_side import await_end, server
 
 from rekindle_service.client import Client
 
@@ -37,11 +35,13 @@ def main() -> None:
 
 
 def run(client: Client, code: Path, count: int, has_spare: bool) -> None:
-    await_end(client, submit(client, code, 1))  # the first has none
+    await_end(client, *submit(client, code, 1))  # the first has none
     if has_spare:
         await_spare()
     jobs = submit(client, code, count)
-    ended = await_end(client, jobs)
+    for job in jobs:
+        await_end(client, job)
+    ended = [client.job(job) for job in jobs]
     began, end = min(job["started_at"] for job in ended), max(job["ended_at"] for job in ended)
     seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(began)).total_seconds()
     print(f"{count} jobs of {SECONDS} s on {SLOTS} slots: {seconds:.1f} s, {count / seconds:.2f} jobs per second")
@@ -51,14 +51,6 @@ def run(client: Client, code: Path, count: int, has_spare: bool) -> None:
 def submit(client: Client, code: Path, count: int) -> list[str]:
     body = {"script": "train.py", "code": {"path": str(code)}, "ranks": 1, "device": "cpu"}
     return [client.submit(body)["id"] for _ in range(count)]
-
-
-def await_end(client: Client, jobs: list[str]) -> list[dict[str, Any]]:
-    for job in jobs:
-        while (state := client.job(job)["state"]) not in ("succeeded", "failed", "cancelled"):
-            time.sleep(0.2)
-        assert state == "succeeded", state
-    return [client.job(job) for job in jobs]
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -48,6 +48,8 @@ class Launched(Protocol):
 
     def alive(self) -> bool:
         """False once its launcher has finished or given up."""
+
+    def close(self) -> None: ...
 
 
 class BareRun:
@@ -110,7 +112,44 @@ def server(home: Path, slots: int = 2, *, existing: bool = False, **settings: st
         process.wait(30)
 
 
-def kill_and_watch(run: Launched, kills: int, last_step: int, own_steps: int) -> Result:
+Starts = dict[str, Callable[[Path], Launched]]
+"""How each begins a run in a directory, by name."""
+
+
+def alternate(
+    starts: Starts, directory: Path, rounds: int, *, kills: int, own_steps: int, last: int
+) -> dict[str, list[Result]]:
+    """Rounds of ``kills`` kills, of each in turn, so that all see the same machine; each is printed as it ends.
+
+    Rank 1 is killed whenever it has finished ``own_steps`` steps; a run came back if it has finished step ``last``.
+    """
+    results: dict[str, list[Result]] = {name: [] for name in starts}
+    for number in range(rounds):
+        for name, start in starts.items():
+            place = directory / f"{name}-{number}"
+            place.mkdir()
+            run = start(place)
+            result = _kill_and_watch(run, kills, last, own_steps)
+            with suppress(subprocess.TimeoutExpired):
+                run.close()
+            results[name].append(result)
+            downtimes = [round(each, 2) for each in result.downtimes]
+            print(name, "came back" if result.came_back else "LOST", downtimes, flush=True)
+    return results
+
+
+def await_end(client: Client, job: str) -> None:
+    while (state := client.job(job)["state"]) not in ("succeeded", "failed", "cancelled"):
+        time.sleep(0.05)
+    assert state == "succeeded", state
+
+
+def percentile_95(values: Iterable[float]) -> float:
+    ascending = sorted(values)
+    return ascending[int(0.95 * (len(ascending) - 1))]
+
+
+def _kill_and_watch(run: Launched, kills: int, last_step: int, own_steps: int) -> Result:
     """Kill rank 1 ``kills`` times, each time after it has finished ``own_steps`` steps, and see it to its end."""
     result = Result(came_back=False)
     seen, before, killed_pid = time.monotonic(), -1, 0

@@ -60,7 +60,7 @@ def play(server: ServeProcess, home: Path) -> Iterator[Play]:
 def recipes() -> Iterator[RecipeProcess]:
     process = RecipeProcess()
     yield process
-    process.close()
+    process.kill()
 
 
 @pytest.fixture(scope="session")

@@ -6,19 +6,16 @@ import signal
 from pathlib import Path
 
 from e2e.waiting import until
-from rekindle.contract.environment import RUN_DIR
-from rekindle.contract.files import read_json
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.processes import ProcessIdentity, parent_of
-from rekindle.contract.run_dir.journal import Record, RecordType, read_journal
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle_service.client import Client
+from run_files import RunFiles
 
 _LONG = 180.0  # seconds
 
 
-class ServedJob:
+class ServedJob(RunFiles):
     """Reads the run directory, so that it can look while the server is dead.
 
     Submits ``body``, unless that has been done: then ``job_id`` is the job's.
@@ -32,32 +29,14 @@ class ServedJob:
 
     # --- what is
 
+    attempt = RunFiles.latest_attempt
+
     def state(self) -> str:
         return self._client.job(self.id)["state"]
-
-    def records(self, kind: RecordType) -> list[Record]:
-        return [record for record in read_journal(self.run_dir.journal) if record.type is kind]
-
-    def attempt(self) -> int:
-        return max((int(record.attempt) for record in self.records(RecordType.ATTEMPT_STARTED)), default=0)
-
-    def status(self, rank: int) -> RankStatus | None:
-        value = read_json(self.run_dir.attempt(self.attempt()).rank(rank).status)
-        return None if value is None else RankStatus.from_json(value)
-
-    def step(self) -> int:
-        status = self.status(0)
-        return 0 if status is None else status.step or 0
 
     def pids(self) -> dict[int, int]:
         statuses = [self.status(rank) for rank in self._ranks]
         return {status.rank: status.pid for status in statuses if status is not None}
-
-    def processes(self) -> list[int]:
-        """Every live process of this job, found by its environment."""
-        key = f"{RUN_DIR}={self.run_dir.root}".encode()
-        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-        return [pid for pid in pids if key in _environment(pid)]
 
     def orphans(self) -> list[int]:
         """Processes of this job that no live keeper has below itself."""
@@ -122,10 +101,3 @@ def _line_of(pid: int) -> list[int]:
     while line[-1] > 1 and (parent := parent_of(line[-1])) is not None:
         line.append(parent)
     return line
-
-
-def _environment(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return []

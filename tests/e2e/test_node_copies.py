@@ -18,7 +18,7 @@ SCRIPT = "node_copies.py"
 def ranks():
     process = MachineRanks()
     yield process
-    process.close()
+    process.kill()
 
 
 @pytest.fixture

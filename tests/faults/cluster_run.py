@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from e2e.waiting import until
 from faults.faulty_run import FaultyRun
 from rekindle.contract.environment import HOST, clean_environment
 from rekindle.contract.files import write_json
@@ -17,6 +16,7 @@ from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.leader_records import Leader
 from rekindle.contract.states import JobIntent
+from run_files import processes_with
 
 _LEADER = Path(__file__).parent / "local_leader.py"
 
@@ -77,12 +77,8 @@ class ClusterRun(FaultyRun):
             os.kill(pid, number)
 
     def of_host(self, host: str, name: str | None = None) -> list[int]:
-        key = f"{HOST}={host}".encode()
-        found = [pid for pid in self.processes() if key in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")]
+        found = processes_with(f"{HOST}={host}", self.processes())
         return [pid for pid in found if name is None or Path(f"/proc/{pid}/comm").read_text().strip() == name]
-
-    def await_nodes(self) -> None:
-        until(lambda: all(self.of_host(host, "rekindle-node") for host in self.hosts), "all nodes have a keeper")
 
     def all_logs(self) -> str:
         logs = self.run_dir.launches.glob("*/*.log")

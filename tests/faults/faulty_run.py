@@ -13,20 +13,20 @@ from typing import Any
 from e2e.waiting import until
 from forked_keeper import StartedKeeper, fork_keeper
 from rekindle.contract.environment import RUN_DIR, clean_environment
-from rekindle.contract.files import read_json, write_json
+from rekindle.contract.files import write_json
 from rekindle.contract.job import HEALTHY_SECONDS, JobSpec, RunIntent, TargetKind
 from rekindle.contract.processes import ProcessIdentity, boot_id, parent_of
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
-from rekindle.contract.run_dir.journal import Record, RecordType, read_journal
+from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle.contract.states import JobIntent
+from run_files import RunFiles
 
 SCRIPTS = Path(__file__).parent / "scripts"
 _LONG = 120.0  # seconds
 
 
-class FaultyRun:
+class FaultyRun(RunFiles):
     """Starts keepers as the server would, and reads what they leave."""
 
     def __init__(
@@ -101,16 +101,7 @@ class FaultyRun:
 
     # --- what is
 
-    def records(self, kind: RecordType) -> list[Record]:
-        return [record for record in read_journal(self.run_dir.journal) if record.type is kind]
-
-    @property
-    def attempt(self) -> int:
-        return max((record.attempt for record in self.records(RecordType.ATTEMPT_STARTED)), default=0)
-
-    def status(self, rank: int) -> RankStatus | None:
-        value = read_json(self.run_dir.attempt(self.attempt).rank(rank).status)
-        return None if value is None else RankStatus.from_json(value)
+    attempt = property(RunFiles.latest_attempt)
 
     def pid(self, rank: int) -> int:
         status = self.status(rank)
@@ -128,9 +119,6 @@ class FaultyRun:
     def outcomes(self) -> list[dict[str, Any]]:
         return [record.outcome.to_json() for record in self.records(RecordType.ATTEMPT_ENDED)]
 
-    def classes(self) -> list[str]:
-        return [outcome["class"] for outcome in self.outcomes()]
-
     def steps(self, rank: int) -> list[list[int]]:
         """The steps that the rank printed, one list per attempt."""
         return [
@@ -140,13 +128,6 @@ class FaultyRun:
 
     def weights(self) -> str:
         return re.findall(r"^weights ([0-9a-f]{64})$", self.log(0), re.MULTILINE)[-1]
-
-    def processes(self) -> list[int]:
-        """Every live process of this run, found by its environment."""
-        key = f"{RUN_DIR}={self.run_dir.root}".encode()
-        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-        found = [ProcessIdentity.of(pid) for pid in pids if key in _environment(pid)]
-        return [identity.pid for identity in found if identity is not None and identity.alive()]
 
     # --- what is awaited
 
@@ -197,10 +178,3 @@ class FaultyRun:
 
     def _ended_early(self) -> bool:
         return self.keeper.poll() is not None
-
-
-def _environment(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return []

@@ -80,7 +80,7 @@ def test_an_elastic_job_continues_without_the_lost_node(cluster: Begin) -> None:
 
 
 def test_a_hang_on_any_node_is_found_and_its_rank_and_line_are_named(cluster: Begin) -> None:
-    run = cluster("hangs.py", "sleep", "skip_collective", hang_timeout=2.0)
+    run = cluster("corpus.py", "sleep", "skip_collective", hang_timeout=2.0)
     run.start()
     assert run.finish() == "succeeded", run.all_logs()
     assert run.classes() == ["hang"] * 2 + ["success"]

@@ -10,7 +10,7 @@ HANGS = ["sleep", "stop", "spin", "lock_in_c", "skip_collective", "dead_loader"]
 
 @pytest.mark.timeout(300)
 def test_six_hangs_are_found_the_rank_and_line_named_and_the_job_finished(begin):
-    run = begin("hangs.py", *HANGS, hang_timeout=2.0)
+    run = begin("corpus.py", *HANGS, hang_timeout=2.0)
     assert run.finish() == "succeeded"
     assert run.classes() == ["hang"] * len(HANGS) + ["success"]
     source = (run.run_dir.code / "train.py").read_text().splitlines()
@@ -25,7 +25,7 @@ def test_six_hangs_are_found_the_rank_and_line_named_and_the_job_finished(begin)
 @pytest.mark.parametrize(
     ("script", "hang_timeout"),
     [
-        (("hangs.py", "slow"), 3.0),  # it writes while it takes long
+        (("corpus.py", "slow"), 3.0),  # it writes while it takes long
         (("phases.py",), 1.5),  # a slow first step, a long evaluation and a long save
     ],
 )

@@ -39,16 +39,6 @@ def test_processes_that_fork_on_and_on_are_caught(begin):
     assert run.classes() == ["user_error"], "the rank itself ended before its script was done"
 
 
-def test_a_killed_data_loader_worker_costs_one_attempt(begin):
-    run = begin("loader.py", ranks=1)
-    assert run.finish() == "succeeded"
-    failed, done = run.outcomes()
-    assert (failed["class"], failed["exception"]) == ("user_error", "RuntimeError")
-    assert "DataLoader worker" in failed["message"]
-    assert done["class"] == "success"
-    assert run.steps(0)[-1] == list(range(1, 21))
-
-
 def test_a_stopped_rank_dies_with_the_job(begin):
     run = begin("ddp.py")
     run.reach_step(2)

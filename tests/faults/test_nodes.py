@@ -52,7 +52,7 @@ class Cluster(NodesRun):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    run = Cluster(tmp_path_factory.mktemp("nodes") / "run", "nodes.py", ranks=2)
+    run = Cluster(tmp_path_factory.mktemp("nodes") / "run", "group.py", "nodes", ranks=2)
     with network_hosts(3) as (_, hosts):
         run.hosts = hosts
         for host in hosts[:2]:
@@ -127,7 +127,7 @@ def test_a_group_that_a_third_host_or_another_user_of_a_node_has_joined_is_not_u
 def test_ranks_learn_at_once_that_those_of_another_node_have_ended_and_the_next_agents_wait_meanwhile(cluster):
     cluster.begin()
     cluster.reach_step(1)
-    waiting = [node.ask("prefork", cluster.attempt + 1) for node in cluster.nodes]
+    waiting = [node.answer("prefork", cluster.attempt + 1) for node in cluster.nodes]
     os.kill(cluster.nodes[1].agent, signal.SIGKILL)
     assert [node.wait() for node in cluster.nodes] == [1, -signal.SIGKILL]
     cluster.begin()
@@ -138,7 +138,7 @@ def test_ranks_learn_at_once_that_those_of_another_node_have_ended_and_the_next_
 
 @pytest.mark.soak
 def test_ranks_in_fresh_interpreters_on_two_addresses_of_one_machine(tmp_path: Path):
-    run = NodesRun(tmp_path / "run", "nodes.py", warm=False)
+    run = NodesRun(tmp_path / "run", "group.py", "nodes", warm=False)
     try:
         for node in [run.add_node(address) for address in ("127.0.0.2", "127.0.0.3")]:
             node.ready()

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from disks import Ext4
-from faults.line_process import LineProcess
+from faults.faulty_run import SCRIPTS
 from rekindle import Snapshots
+from script_process import ScriptProcess
 
 CUTS = 3
 LATEST = 0.25  # seconds after a saver has begun; a save takes about a tenth of that
@@ -25,13 +26,12 @@ def disk(tmp_path: Path) -> Ext4:
     return Ext4(tmp_path / "image", tmp_path / "disk", megabytes=32)
 
 
-class Saver(LineProcess):
+class Saver(ScriptProcess):
     """The process that saves; see ``scripts/saver.py``."""
 
     def begin(self) -> None:
         """A new child saves, until the disk takes no more."""
-        self.request("go")
-        assert self.line() == "begun"
+        assert self.ask("go") == "begun"
 
     def reported(self) -> int:
         """The last step that the child has reported durable, 0 for none; waits for the end of the child."""
@@ -43,7 +43,7 @@ class Saver(LineProcess):
 
 @pytest.fixture
 def saver(disk: Ext4) -> Iterator[Saver]:
-    saver = Saver("saver.py", disk.directory)
+    saver = Saver(SCRIPTS / "saver.py", disk.directory)
     yield saver
     saver.close()
 

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from disks import Ext4
-from faults.line_process import LineProcess
+from faults.faulty_run import SCRIPTS
 from rekindle.contract.run_dir.journal import RecordType, read_journal
 from rekindle.contract.run_dir.paths import RunDir
+from script_process import ScriptProcess
 
 CUTS = 3
 LATEST = 3.0  # seconds after a server has recovered
@@ -28,11 +29,11 @@ def disk(tmp_path: Path) -> Ext4:
     return Ext4(tmp_path / "image", tmp_path / "disk", megabytes=320)
 
 
-class Server(LineProcess):
+class Server(ScriptProcess):
     """See ``scripts/cut_server.py``."""
 
     def __init__(self, home: Path) -> None:
-        super().__init__("cut_server.py")
+        super().__init__(SCRIPTS / "cut_server.py")
         self._home, self._pid = home, 0
 
     def begin(self) -> dict[str, str]:

@@ -10,31 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from faults.line_process import LineProcess
+from faults.faulty_run import SCRIPTS
 from rekindle.contract.run_dir.journal import RecordType, read_journal
 from rekindle.contract.run_dir.paths import RunDir
+from script_process import ScriptProcess
 
 KILLS = 5
 
 
-class Engine(LineProcess):
-    """The process that starts engines; see ``scripts/crashing_engine.py``."""
-
-    def ask(self, *words: object) -> str:
-        self.request(*words)
-        return self.line()
-
-
 @pytest.fixture
-def engine() -> Iterator[Engine]:
-    engine = Engine("crashing_engine.py")
+def engine() -> Iterator[ScriptProcess]:
+    """Starts engines; see ``scripts/crashing_engine.py``."""
+    engine = ScriptProcess(SCRIPTS / "crashing_engine.py")
     yield engine
     engine.close()
 
 
 @pytest.mark.timeout(0)
 def test_a_server_killed_at_any_line_starts_one_keeper_for_a_job(
-    engine: Engine, tmp_path: Path, request: pytest.FixtureRequest
+    engine: ScriptProcess, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     template = tmp_path / "template"
     assert engine.ask("prepare", template) == "prepared"

@@ -94,16 +94,19 @@ def test_a_job_of_one_process_and_what_it_starts_listen_on_loopback_too(begin, h
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("warm", [True, False])
-def test_a_group_that_another_user_has_joined_ends_the_attempt_before_the_script_uses_it(begin, warm):
+def test_a_group_that_another_user_has_joined_ends_the_attempt_before_the_script_uses_it(prepare, warm):
     """gloo takes the first who connects for the peer, and a peer may send what is unpickled."""
-    run = begin("group.py", "late", warm=warm)
+    run = prepare("group.py", warm=warm)
+    run.run_dir.snapshots.mkdir()
+    (run.run_dir.snapshots / "late").touch()
+    run.start()
     ports = until(
         lambda: [port for _, port in listeners(run, lambda each: each.name() == "rank 0")], "gloo listens", 60
     )
     attack = [sys.executable, "-c", INTRUDER, str(NOBODY), "127.0.0.1", "127.0.0.9", *map(str, ports)]
     with subprocess.Popen(attack, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as intruder:
         assert intruder.stdout.readline() == b"connected\n"
-        (run.run_dir.snapshots / "go").touch()
+        (run.run_dir.snapshots / "late").unlink()
         run.reach_record(RecordType.ATTEMPT_ENDED)
         intruder.communicate()
     (run.run_dir.snapshots / "stop").touch()

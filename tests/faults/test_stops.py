@@ -179,14 +179,15 @@ def test_a_script_that_cannot_even_begin_fails_once_and_names_its_line(prepare, 
     assert reported == [("user_error", exception, "train.py", line)]
 
 
-@pytest.mark.parametrize("child", ["loader", "spawn"])
-def test_a_child_of_the_script_that_is_killed_twice_does_not_end_the_job(begin, child):
+@pytest.mark.parametrize(("child", "message"), [("loader", "DataLoader worker"), ("spawn", "process 0 terminated")])
+def test_a_child_of_the_script_that_is_killed_twice_does_not_end_the_job(begin, child, message):
     """The exception is the same both times, at the same line; whether there was progress is not known."""
     run = begin("children.py", child, ranks=1)
     assert run.finish() == "succeeded"
     assert run.classes() == ["user_error", "user_error", "success"]
     first, second, _ = run.outcomes()
     assert (first["exception"], first["line"]) == (second["exception"], second["line"])
+    assert message in first["message"]
 
 
 def test_arguments_that_the_script_rejects_fail_once(prepare):

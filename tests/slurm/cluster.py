@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from e2e.waiting import until
-from slurm.hosts import Bridge, Host, start_tied, why_no_hosts
+from slurm.hosts import Bridge, Host, run, start_tied, why_no_hosts
 
 PACKAGES = "slurm-wlm slurm-wlm-basic-plugins munge iproute2"
 _COMMANDS = ("unshare", "nsenter", "setpriv", "ip", "munged", "slurmctld", "slurmd", "sbatch", "squeue")
@@ -154,12 +154,7 @@ class Cluster:
 
     def run(self, *command: str, check: bool = True) -> str:
         """A command of Slurm on this machine, which is no node."""
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-            env={**os.environ, **self.environment},
-        )  # fmt: skip
-        assert done.returncode == 0 or not check, f"{' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}"
-        return done.stdout
+        return run(*command, check=check, environment=self.environment)
 
     def sbatch(self, script: str, *options: str, output: Path | None = None) -> int:
         """The id of a job with this script."""
@@ -220,10 +215,6 @@ class Cluster:
         if state.startswith(("down", "drain")) and not state.endswith("*"):
             self.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
         return state in ("idle", "mix", "alloc", "comp")
-
-    def node_of(self, pid: int) -> str | None:
-        """The node on which a process with this pid of the machine runs."""
-        return next((node for node in self.nodes if pid in self._hosts[node].processes().values()), None)
 
     # --- the controller
 

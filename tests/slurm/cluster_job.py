@@ -10,11 +10,10 @@ from typing import Any
 from e2e.waiting import until
 from plain_torchrun import lines
 from rekindle.contract.environment import RUN_DIR
-from rekindle.contract.files import read_json
-from rekindle.contract.run_dir.journal import Record, RecordType, read_journal
+from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle_service.client import Client
+from run_files import RunFiles, processes_with
 from slurm.cluster import Cluster
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -27,7 +26,7 @@ Trained = dict[int, tuple[int, list[int], list[float]]]
 """Of each step its epoch, the ids of its samples, and the losses of the ranks."""
 
 
-class ClusterJob:
+class ClusterJob(RunFiles):
     """Submits ``body`` at once; by default ``scripts/train.py`` on two nodes with a rank each."""
 
     def __init__(self, cluster: Cluster, client: Client, home: Path, out: Path, **body: Any) -> None:
@@ -44,6 +43,8 @@ class ClusterJob:
         self.run_dir = RunDir(home / "runs" / self.id)
 
     # --- what is
+
+    attempt = property(RunFiles.latest_attempt)
 
     def shown(self) -> Mapping[str, Any]:
         """The job as the page has it."""
@@ -64,17 +65,6 @@ class ClusterJob:
         listed = [line.split() for line in self._cluster.run("squeue", "--noheader", "--states=all", form).splitlines()]
         return [f"{number} {state}" for number, state, name in sorted(listed) if self.id in name]
 
-    def records(self, kind: RecordType) -> list[Record]:
-        return [record for record in read_journal(self.run_dir.journal) if record.type is kind]
-
-    @property
-    def attempt(self) -> int:
-        return max((int(record.attempt) for record in self.records(RecordType.ATTEMPT_STARTED)), default=0)
-
-    def classes(self) -> list[str]:
-        """How the attempts ended."""
-        return [str(record.outcome.klass) for record in self.records(RecordType.ATTEMPT_ENDED)]
-
     def resumed(self) -> list[int]:
         return [record.step for record in self.records(RecordType.RESUMED)]
 
@@ -90,22 +80,14 @@ class ClusterJob:
         assert found in self._cluster.nodes, found
         return found
 
-    def status(self, rank: int) -> RankStatus | None:
-        value = read_json(self.run_dir.attempt(self.attempt).rank(rank).status)
-        return None if value is None else RankStatus.from_json(value)
-
-    def step(self) -> int:
-        status = self.status(0)
-        return 0 if status is None else status.step or 0
-
     def snapshots(self) -> list[int]:
         return sorted(int(path.name) for path in self.run_dir.snapshots.glob("[0-9]*"))
 
     def processes(self, node: str | None = None) -> list[int]:
         """Pids on this machine of its live processes, keepers and ranks, on all nodes or one."""
-        key = f"{RUN_DIR}={self.run_dir.root}".encode()
-        pids = self._cluster.host(node).processes().values() if node else map(int, filter(str.isdecimal, _in_proc()))
-        return [pid for pid in pids if key in _environment(pid)]
+        if node is None:
+            return super().processes()
+        return processes_with(f"{RUN_DIR}={self.run_dir.root}", list(self._cluster.host(node).processes().values()))
 
     def trained(self) -> Trained:
         """What counts of each step: an attempt that trained it again replaces what the one before had done."""
@@ -177,14 +159,3 @@ def trained_steps(out: Path, attempt: int = 1) -> Trained:
         step: (ranks[0][step][0], [each for rank in ranks for each in rank[step][1]], [rank[step][2] for rank in ranks])
         for step in sorted(set.intersection(*map(set, ranks)))
     }
-
-
-def _in_proc() -> list[str]:
-    return [entry.name for entry in Path("/proc").iterdir()]
-
-
-def _environment(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return []

@@ -18,6 +18,7 @@ from slurm.cluster_job import SCRIPTS, ClusterJob, Trained, trained_steps
 
 EPOCHS = 4
 HOST_TIMEOUT = 15.0  # seconds
+Submit = Callable[..., ClusterJob]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -82,7 +83,7 @@ def client(server: ServeProcess, home: Path) -> Iterator[Client]:
 
 
 @pytest.fixture
-def submit(cluster: Cluster, client: Client, home: Path, tmp_path: Path) -> Callable[..., ClusterJob]:
+def submit(cluster: Cluster, client: Client, home: Path, tmp_path: Path) -> Submit:
     """Submits a job; see ``ClusterJob``."""
 
     def make(**body: Any) -> ClusterJob:

@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -206,9 +206,10 @@ def child_of(pid: int) -> int:
         os.sched_yield()
 
 
-def run(*command: str, check: bool = True) -> str:
-    """What ``command`` prints; fails with what it complains about."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+def run(*command: str, check: bool = True, environment: Mapping[str, str] | None = None) -> str:
+    """What ``command`` prints; fails with what it complains about. ``environment`` is added to that of this process."""
+    own = {**os.environ, **(environment or {})}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, env=own)
     assert done.returncode == 0 or not check, f"{' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
 

@@ -7,7 +7,6 @@ of it counts, nor is there anything left of it when the node has come back.
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,8 @@ from rekindle.contract.files import read_json
 from rekindle.contract.run_dir.journal import RecordType
 from slurm.cluster import Cluster
 from slurm.cluster_job import ClusterJob
-from slurm.conftest import EPOCHS, Undisturbed
+from slurm.conftest import EPOCHS, Submit, Undisturbed
 
-Submit = Callable[..., ClusterJob]
 MODES = ["power", "crash", "link", "drop", "slurmd", "hang"]
 
 

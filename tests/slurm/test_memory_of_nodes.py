@@ -1,15 +1,12 @@
 """Nothing is on disk yet when a node of a running job is lost: the others have in memory what it had."""
 
-from collections.abc import Callable
-
 import pytest
 
 from e2e.waiting import until
 from slurm.cluster import Cluster
 from slurm.cluster_job import ClusterJob
-from slurm.conftest import Undisturbed
+from slurm.conftest import Submit, Undisturbed
 
-Submit = Callable[..., ClusterJob]
 _RARELY = {"every_steps": 1000}
 
 

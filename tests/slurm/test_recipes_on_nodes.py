@@ -1,7 +1,6 @@
 """What people run, on two nodes each: recipes, a script of their own, an experiment."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,8 @@ from e2e.serve_process import ServeProcess
 from e2e.waiting import until
 from recipe_process import RecipeProcess
 from slurm.cluster import Cluster
-from slurm.cluster_job import ClusterJob
+from slurm.conftest import Submit
 
-Submit = Callable[..., ClusterJob]
 CORPUS = Path(__file__).parent.parent / "corpus" / "scripts"
 OPTIONS = ("--epochs", "4", "--throttle", "0.1", "--batch-size", "240")
 pytestmark = pytest.mark.soak
@@ -27,7 +25,7 @@ def test_a_recipe_killed_on_two_nodes_ends_with_the_weights_of_one_machine(
     try:
         alone = recipes.run(tmp_path / "alone", recipe, 2, *OPTIONS)
     finally:
-        recipes.close()
+        recipes.kill()
     job = submit(recipe=recipe, args=list(OPTIONS), snapshot={"every_steps": 5})
     snapshot = job.reach_snapshot()
     job.signal_rank(1)

@@ -1,7 +1,5 @@
 """What Slurm and its people do to a running job: nothing of the training is lost, and the page says what happens."""
 
-from collections.abc import Callable
-
 import pytest
 
 from e2e.serve_process import ServeProcess
@@ -9,11 +7,8 @@ from e2e.waiting import until
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle_service.client import Client
 from slurm.cluster import Cluster
-from slurm.cluster_job import ClusterJob
-from slurm.conftest import Undisturbed
+from slurm.conftest import Submit, Undisturbed
 from slurm.test_lost_nodes import assert_same_training
-
-Submit = Callable[..., ClusterJob]
 
 
 def test_a_job_cancelled_in_slurm_is_held_until_it_is_resumed(

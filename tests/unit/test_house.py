@@ -2,7 +2,7 @@
 
 from pathlib import PurePosixPath
 
-from house import SourceFile, function_lengths, measure, modules_by_package, private_words, repeated_passages, table
+from house import SourceFile, function_lengths, measure, modules_by_package, repeated_passages, table
 
 _PASSAGE = "\n".join(f"    value = compute({number})" for number in range(7))
 
@@ -17,12 +17,6 @@ def test_a_passage_that_stands_twice_counts_once_and_with_all_its_lines_unless_i
     assert repeated_passages([a_file("\n".join(_PASSAGE.splitlines()[:5]))] * 2) == []
     names = "\n".join(f"    Name{number}," for number in range(9))
     assert repeated_passages([a_file(f"from x import (\n{names}\n)\n")] * 2) == []
-
-
-def test_private_words_count_in_names_and_prose_but_not_as_parts_of_words() -> None:
-    assert private_words(a_file("def tell_fate(): ...  # what was Told\nclass WishList: ...\n")) == 4
-    assert private_words(a_file("lookup = 'storytelling', outlook")) == 0
-    assert private_words(a_file("_set_aside = 1")) == 1
 
 
 def test_a_function_is_as_long_as_from_def_to_its_last_line() -> None:

@@ -9,11 +9,12 @@ import json
 import os
 import signal
 import sys
-import traceback
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
+from forks import fork
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 
 from rekindle.keeper.torchrun.store_server import start_store_server
@@ -36,36 +37,21 @@ def main() -> None:
     faulthandler.register(signal.SIGRTMIN)  # the stacks of a process that hangs, in its log; forked ones inherit it
     for line in sys.stdin:
         request = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            run(request)
+        pid = fork(request["log"], partial(run, request))
         print(pid, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 
 
 def run(request: dict) -> None:
-    """Become torchrun; never returns."""
-    code = 1
-    try:
-        os.setsid()
-        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.environ.clear()
-        os.environ.update(request["environment"])
-        os.chdir(request["directory"])
-        script = next(word for word in request["argv"] if word.endswith(".py"))
-        sys.path[0] = str(Path(script).parent)  # where an interpreter of its own would look first
-        import_module("torch.distributed.run").main(request["argv"])
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
-    except BaseException:  # noqa: BLE001  # nothing may return into the loop of the parent
-        traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    """Become torchrun."""
+    os.setsid()
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["directory"])
+    script = next(word for word in request["argv"] if word.endswith(".py"))
+    sys.path[0] = str(Path(script).parent)  # where an interpreter of its own would look first
+    import_module("torch.distributed.run").main(request["argv"])
 
 
 def _store_of_the_ranks(*_: object) -> SimpleNamespace:

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -20,7 +21,9 @@ class Fatal(Dataset):
         return 4
 
     def __getitem__(self, index):
-        killed_twice()
+        if index == 2:
+            time.sleep(0.5)  # what was loaded before has arrived
+            killed_twice()
         return torch.tensor(index)
 
 
