@@ -11,7 +11,7 @@ from rekindle.contract.run_dir.rank_records import RankStatus
 
 
 class RunFiles:
-    """Of ``run_dir``."""
+    """Base of what has a ``run_dir``; reads its files at each call."""
 
     run_dir: RunDir
 
@@ -40,7 +40,7 @@ class RunFiles:
 
 
 def processes_with(variable: str, pids: list[int] | None = None) -> list[int]:
-    """Those of ``pids``, by default of this machine, that have a variable, written as ``NAME=value``."""
+    """The processes among ``pids``, by default all of this machine, that have the variable ``NAME=value``."""
     if pids is None:
         pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
     return [pid for pid in pids if variable.encode() in _environment(pid)]
