@@ -34,7 +34,7 @@ class Bench:
         self.slots, self.quotas = slots, quotas or Quotas()
         self.keepers = []
         self.engine = self.new_engine()
-        self.started = False
+        self.started = self.closing = False
 
     def new_engine(self):
         return Reconciler(self.store, self.home, cpu_machine(self.slots), self.launch, quotas=self.quotas)
@@ -49,7 +49,7 @@ class Bench:
         self.engine = self.new_engine()
 
     def launch(self, job):
-        if job.name == "no interpreter":
+        if job.name == "no interpreter" or self.closing:
             raise FileNotFoundError(2, "No such file", "/no/such/python")
         self.keepers.append(launch_fake(self.home)(job))
         return self.keepers[-1]
@@ -89,6 +89,7 @@ class Bench:
         return [job.name for job in self.store.jobs_in(HOLDING_SLOTS)]
 
     def close(self):
+        self.closing = True  # else the engine starts another keeper for one that is killed
         for keeper in self.keepers:
             keeper.kill()
             keeper.wait()
