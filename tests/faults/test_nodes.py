@@ -65,6 +65,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             run.close()
 
 
+def test_cuda_is_usable_in_each_rank_of_a_node(tmp_path):
+    run = NodesRun(tmp_path / "run", "bad_fork.py", ranks=2, nodes=1)
+    node = run.add_node("127.0.0.1")
+    try:
+        node.ready()
+        run.start(attempt=2)  # in the first one, the script fails
+        assert node.wait() == 0, run.all_logs()
+        assert [run.log(rank, attempt=2) for rank in (0, 1)] == ["good fork\n"] * 2
+    finally:
+        run.close()
+
+
 def connect_to_store(address: str, port: int, *attackers: tuple[Host, int]) -> list[str]:
     """What becomes of connections from hosts and their users, all at the same time."""
     commands = [host.command(sys.executable, "-c", _ATTACK, uid, address, port) for host, uid in attackers]

@@ -67,9 +67,39 @@ def test_cuda_is_usable_in_each_rank_of_a_warm_start_and_of_a_retry(prepare, lau
     ranks = 1 if launch is LaunchMode.PROCESS else 2
     run = prepare("bad_fork.py", ranks=ranks, launch=launch)
     run.start(cold=not from_spare)
-    assert run.finish() == "succeeded", run.story()
+    assert run.finish() == "succeeded", run.all_logs()
     reports = [run.log(rank, attempt=attempt) for rank in range(ranks) for attempt in (1, 2)]
     assert reports == ["good fork\n"] * len(reports)
+
+
+_INHERITABLE = """
+from contextlib import suppress
+inheritable = []
+for fd in range(3, 200):
+    with suppress(OSError):
+        inheritable += [fd] if os.get_inheritable(fd) else []
+print(inheritable)
+"""
+
+
+@pytest.mark.parametrize("launch", [LaunchMode.TORCHRUN, LaunchMode.PROCESS])
+def test_a_rank_whose_parent_has_used_cuda_becomes_a_fresh_interpreter_and_no_attempt_fails_for_it(
+    tmp_path, prepare, launch
+):
+    (tmp_path / "sklearn").mkdir()
+    (tmp_path / "sklearn" / "__init__.py").write_text("import torch\ntorch.cuda.is_available()\n")
+    ranks = 1 if launch is LaunchMode.PROCESS else 2
+    run = prepare("bad_fork.py", ranks=ranks, launch=launch)
+    script = run.run_dir.code / "train.py"
+    script.write_text(script.read_text() + _INHERITABLE + "import sklearn\n")
+    run.start(cold=True, PYTHONPATH=str(tmp_path), CUDA_VISIBLE_DEVICES="0")
+    assert run.finish() == "succeeded", run.all_logs()
+    assert run.classes() == ["user_error", "success"], "the planted error, and nothing else"
+    for rank in range(ranks):
+        assert run.log(rank, attempt=1) == "good fork\n"
+        assert run.log(rank) == "good fork\n[]\n", "no descriptor is left to the processes that the script starts"
+        assert "sklearn has used it when it was imported" in run.status(rank).notice
+        assert not run.log(rank, "stderr"), run.log(rank, "stderr")
 
 
 def test_cold_ranks_come_back_as_warm_ones_do(begin, undisturbed):

@@ -2,23 +2,13 @@
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
 from e2e.waiting import until
-from rekindle.contract.processes import ProcessIdentity, parent_of
+from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.states import JobIntent
-
-_NOT_IN_A_FORK = """
-import os, time
-if os.environ["REKINDLE_ATTEMPT"] == "1":
-    time.sleep(1.5)  # the next attempt's agent has been forked by then
-    raise RuntimeError("Cannot re-initialize CUDA in forked subprocess.")
-print("step 1", flush=True)
-time.sleep(600)
-"""
 
 
 def test_a_rank_that_ignores_sigterm_is_gone_soon_after_a_cancel(begin):
@@ -219,18 +209,6 @@ def test_a_keeper_killed_in_a_retry_delay_leaves_the_rest_to_the_next_one(begin)
     run.start()
     assert run.finish() == "failed"
     assert run.attempt == 2, "the first failure still counts"
-
-
-def test_a_script_that_cannot_run_in_a_fork_is_retried_in_a_fresh_interpreter_and_no_fork_is_left_waiting(prepare):
-    run = prepare("stubborn.py", "wait", ranks=1)
-    (run.run_dir.code / "train.py").write_text(_NOT_IN_A_FORK)
-    run.start()
-    run.reach_step(1, attempt=2)
-    children = Path(f"/proc/{run.keeper.pid}/task/{run.keeper.pid}/children").read_text().split()
-    assert children == [str(parent_of(run.pid(0)))], "the agent alone"
-    run.want(JobIntent.CANCEL)
-    assert run.finish() == "cancelled"
-    assert [record.warm for record in run.records(RecordType.ATTEMPT_STARTED)] == [True, False]
 
 
 _STARTS_LATE = """

@@ -99,14 +99,11 @@ def test_a_new_run_has_its_own_budget_but_continues_to_count_attempts(story):
     assert history.last_attempt == 2
 
 
-def test_a_run_began_with_its_first_attempt_and_stays_cold_after_a_cold_one(story):
+def test_a_run_began_with_its_first_attempt(story):
     story.keeper()
     story.attempt(1)
     began = story.read().run_started_at
     story.ended(1)
     story.keeper()
-    story.attempt(2, warm=False)
-    story.attempt(3)
-    history = story.read()
-    assert history.run_started_at == began
-    assert history.went_cold
+    story.attempt(2)
+    assert story.read().run_started_at == began

@@ -12,7 +12,6 @@ from rekindle.keeper.retry_policy import (
     AttemptRecord,
     Retry,
     Stop,
-    cannot_be_forked,
     decide,
 )
 
@@ -221,13 +220,6 @@ def test_what_is_nobodys_fault_never_ends_a_job_and_never_counts(history, free, 
 def test_no_wait_exceeds_the_maximum_and_its_jitter(attempts, jitter):
     _, decisions = played(attempts, 5, jitter)
     assert all(0 <= decision.delay < MAX_DELAY * 1.25 for decision in decisions if isinstance(decision, Retry))
-
-
-def test_a_script_that_touches_cuda_in_a_fork_is_recognised():
-    message = "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use 'spawn'"
-    assert cannot_be_forked(Outcome(OutcomeClass.USER_ERROR, message, exception="RuntimeError"))
-    assert not cannot_be_forked(Outcome(OutcomeClass.USER_ERROR, message, exception="ValueError"))
-    assert not cannot_be_forked(Outcome(OutcomeClass.USER_ERROR, "x", exception="RuntimeError"))
 
 
 def test_a_resize_neither_adds_to_the_count_of_failures_nor_hides_them():

@@ -179,3 +179,16 @@ def set_process_name(name: str) -> None:
 def forbid_core_dumps() -> None:
     """A rank's core file has the size of its memory (1.4 GB on CPU) and lands in the user's code directory."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def open_descriptors() -> set[int]:
+    """Of this process."""
+    listed = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
+    return {fd for fd in listed if _is_open(fd)}  # not that of the list itself
+
+
+def _is_open(fd: int) -> bool:
+    with suppress(OSError):
+        os.fstat(fd)
+        return True
+    return False

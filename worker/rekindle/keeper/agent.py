@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.contract.environment import NODE_PLAN, RankEnv
-from rekindle.contract.processes import die_with_parent, set_process_name
+from rekindle.contract.processes import die_with_parent, open_descriptors, set_process_name
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
+from rekindle.keeper.torchrun import preload
 from rekindle.keeper.torchrun.node_plan import NodePlan
 
 
@@ -49,10 +50,28 @@ def _without_waiting(wrap: Callable[..., None]) -> Callable[..., None]:
     fail at once. torchrun has read its result before that, or reads it from the pipe.
     """
 
-    def wrap_and_end(*arguments: Any) -> None:
-        wrap(*(_Set() if isinstance(each, Event) else each for each in arguments))
+    def wrap_and_end(local_rank: int, *arguments: Any) -> None:
+        _, _, environments, _, _, results, *_ = arguments
+        replace_where_cuda_is_lost(environments[local_rank], lambda: results[local_rank].put(None))
+        wrap(local_rank, *(_Set() if isinstance(each, Event) else each for each in arguments))
 
     return wrap_and_end
+
+
+def replace_where_cuda_is_lost(environment: dict[str, str], report: Callable[[], None] = lambda: None) -> None:
+    """In a rank just forked, of a parent that has used CUDA: continue as a fresh interpreter, which can use it.
+
+    ``environment`` is added to its own. torchrun waits for a result of each rank and for its end: ``report`` sends the
+    result before, since only this process can. All descriptors stay open, as one of them shows torchrun the end.
+    """
+    if not os.environ.get("CUDA_VISIBLE_DEVICES") or not preload.lacks_cuda():
+        return
+    report()
+    for fd in open_descriptors():
+        os.set_inheritable(fd, True)
+    os.environ.update(environment, PYTHONSAFEPATH="1")
+    name = preload.used_cuda_at_import or "something that it had imported"
+    os.execv(sys.executable, [sys.executable, "-u", "-m", "rekindle.rank", name])  # noqa: S606  # no shell is wanted
 
 
 class _Set:

@@ -6,11 +6,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 
 from rekindle.contract.environment import RUN_DIR, SPARE_ARGUMENT
-from rekindle.contract.processes import stat_fields
+from rekindle.contract.processes import open_descriptors, stat_fields
 
 _COERCED = ["LC_CTYPE"]
 """Python sets it for its children where no locale is set (PEP 538); the locale is the same for all jobs of a spare."""
@@ -32,19 +30,6 @@ def become(environment: Mapping[str, str], run_dir: str, cwd: str, lasting: set[
     os.chdir(cwd)
     sys.argv[1:] = [run_dir]
     _show_in_proc(run_dir)
-
-
-def open_descriptors() -> set[int]:
-    """Of this process."""
-    listed = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
-    return {fd for fd in listed if _is_open(fd)}  # not that of the list itself
-
-
-def _is_open(fd: int) -> bool:
-    with suppress(OSError):
-        os.fstat(fd)
-        return True
-    return False
 
 
 def _show_in_proc(run_dir: str) -> None:

@@ -25,7 +25,6 @@ class History:
     open_hosts: list[str]  # of the open attempt, where it ran on a cluster
     open_running_seconds: float  # of the open attempt, until now: its end was not seen
     stop_requested: str | None  # the ending that was requested of the open attempt
-    went_cold: bool  # an attempt was started in a fresh interpreter
     last_keeper_boot: str | None
     run_started_at: float | None  # seconds since the epoch: first attempt of this run
     unjudged: bool  # the journal has the end of the last attempt, but not what follows from it
@@ -64,7 +63,6 @@ def read_history(journal: Path, run: int) -> History:
         open_hosts=last.hosts,
         open_running_seconds=max(time.time() - (last.ranks_running_at or time.time()), 0.0),
         stop_requested=last.stop_requested,
-        went_cold=not all(attempt.warm for attempt in attempts.attempts.values()),
         last_keeper_boot=None if attempts.keeper is None else attempts.keeper.keeper.boot_id,
         run_started_at=this_run.started_at,
         unjudged=undecided and last.outcome is not None,

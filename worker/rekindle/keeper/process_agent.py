@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from rekindle.contract.environment import NODE_PLAN
 from rekindle.contract.processes import die_with_parent, set_process_name
-from rekindle.keeper.agent import report_exit
+from rekindle.keeper.agent import replace_where_cuda_is_lost, report_exit
 
 NAME = "rekindle-agent"
 
@@ -45,6 +45,7 @@ def _fork() -> int:
     if pid == 0:
         code = 1
         try:
+            replace_where_cuda_is_lost({})
             from rekindle.rank.wrapper import main
 
             main()

@@ -121,11 +121,6 @@ def decide(
     return Retry(delay, count + _WITHOUT_PROGRESS[last.progress])
 
 
-def cannot_be_forked(outcome: Outcome) -> bool:
-    """True where the script failed only because its rank was forked from a warm parent."""
-    return outcome.exception == "RuntimeError" and "in forked subprocess" in outcome.message
-
-
 @dataclass(slots=True)
 class _FailureCounts:
     """What the attempts add up to; all but the counts describe the last one that was added."""

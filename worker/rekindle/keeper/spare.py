@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rekindle.contract.environment import SPARE_ARGUMENT
-from rekindle.contract.processes import die_with_parent, set_process_name
+from rekindle.contract.processes import die_with_parent, open_descriptors, set_process_name
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.environment_info import list_packages
-from rekindle.keeper.fork_state import become, open_descriptors
+from rekindle.keeper.fork_state import become
 from rekindle.keeper.torchrun.preload import preload_torch
 
 PROCESS_NAME = "rekindle-spare"

@@ -32,7 +32,7 @@ from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.history import failure_stats, read_history
 from rekindle.keeper.observers.script import add_checkpoints_of_lost
-from rekindle.keeper.retry_policy import AttemptRecord, Retry, Stop, cannot_be_forked, decide
+from rekindle.keeper.retry_policy import AttemptRecord, Retry, Stop, decide
 from rekindle.keeper.rollback import roll_back
 from rekindle.keeper.runner import LocalRunner, MakeRunner, World
 
@@ -70,7 +70,6 @@ class Keeper:
         self._journal = BufferedJournal(run_dir.journal, self._wait_for_space, owner)
         self._history = read_history(run_dir.journal, self.run)
         self._world: World | None = None  # of the attempt that runs
-        self._warm = self.spec.warm and not self._history.went_cold
         self._deadline: float | None = None  # of the time limit, from the first attempt on
         self.is_over = False  # the job has ended, and no other keeper follows
         self._terminated = False  # this keeper received SIGTERM
@@ -142,7 +141,7 @@ class Keeper:
             generation=generation,
             world_size=world.size,
             devices=world.devices,
-            warm=self._warm,
+            warm=self.spec.warm,
             **({"hosts": world.hosts} if world.hosts else {}),
         )
         write_arguments(self.spec, self._run_dir, number)
@@ -163,7 +162,7 @@ class Keeper:
             world_size=world.size,
             gpus=world.gpus,
             environment=environment,
-            warm=self._warm,
+            warm=self.spec.warm,
             deadline=self._deadline,
             log_bytes=self._intent.log_bytes,
             requested_stop=partial(self._requested_end, world),
@@ -194,14 +193,8 @@ class Keeper:
         stop = self._requested_stop(Events())
         if outcome.klass is OutcomeClass.PREEMPTED and stop in (Ending.DRAIN, Ending.SHUTDOWN):
             return self._terminated or self._end_job("queued", self._intent.reason or "drained on request", outcome)
-        if self._warm and cannot_be_forked(outcome):
-            self._warm = False
-            reason = "the script cannot run in a fork: starting torchrun in a fresh interpreter from now on"
-            decision: Retry | Stop = Retry(0.0, reason)
-        else:
-            jitter = random.random()  # noqa: S311  # spreads restarts, guards nothing
-            intent = self._intent
-            decision = decide(self._history.ended, intent.max_failures, jitter, intent.healthy_seconds)
+        jitter = random.random()  # noqa: S311  # spreads restarts, guards nothing
+        decision = decide(self._history.ended, self._intent.max_failures, jitter, self._intent.healthy_seconds)
         if isinstance(decision, Stop):
             return self._end_job("succeeded" if decision.succeeded else "failed", decision.reason, outcome)
         self._wait_for_next(attempt, decision)

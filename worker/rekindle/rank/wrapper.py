@@ -19,7 +19,13 @@ from rekindle.contract.environment import RankEnv, tracker_environment
 from rekindle.contract.files import write_json
 from rekindle.contract.job import DRAINED_EXIT_CODE, JobSpec
 from rekindle.contract.placeholders import read_arguments
-from rekindle.contract.processes import ProcessIdentity, die_with_parent, forbid_core_dumps, set_process_name
+from rekindle.contract.processes import (
+    ProcessIdentity,
+    die_with_parent,
+    forbid_core_dumps,
+    open_descriptors,
+    set_process_name,
+)
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir, RunDir
@@ -33,17 +39,26 @@ from rekindle.rank.file_tracking import track_files
 from rekindle.rank.handlers import install_fault_handler, open_debug_server, register_stack_dump, save_collectives
 from rekindle.rank.output import capture_output, flush_open_files
 
+_FRESH = (
+    "CUDA cannot be used in a fork of this job's keeper, since {module} has used it when it was imported: the ranks "
+    "start in fresh interpreters, some seconds later"
+)
+
 
 def main() -> None:
     """Become the rank. Returns when the script ended well, so that torchrun sees it finish; else exits as it did."""
     env = RankEnv.read(os.environ)
     if env.run_dir is None or env.rank_dir is None:
         raise SystemExit("rekindle.rank is started by rekindle's keeper, not by hand: use `rekindle submit`")
+    used_cuda = sys.argv[1] if sys.argv[1:] else None
+    if used_cuda is not None:  # a fresh interpreter in place of a fork, whose descriptors the script must not inherit
+        for fd in open_descriptors() - {0, 1, 2}:
+            os.set_inheritable(fd, False)
     _become_a_rank(env, env.rank_dir)
     spec = JobSpec.from_json(json.loads(env.run_dir.spec.read_bytes()))
     bind_to_cores(env)
     announce_share(spec)
-    record = _Record(env, env.run_dir, env.rank_dir, spec)
+    record = _Record(env, env.run_dir, env.rank_dir, spec, used_cuda and _FRESH.format(module=used_cuda))
     record.started()
     rank_pid = os.getpid()
     track_files(env.run_dir, env.rank_dir)
@@ -129,7 +144,7 @@ def _device_names(env: RankEnv) -> str:
 class _Record:
     """This rank's own files and its messages to the keeper."""
 
-    def __init__(self, env: RankEnv, run_dir: RunDir, rank_dir: RankDir, spec: JobSpec) -> None:
+    def __init__(self, env: RankEnv, run_dir: RunDir, rank_dir: RankDir, spec: JobSpec, notice: str | None) -> None:
         self._env, self._run_dir, self._rank_dir = env, run_dir, rank_dir
         identity = ProcessIdentity.own()
         self._first = RankStatus(
@@ -141,6 +156,7 @@ class _Record:
             start_time=identity.start_time,
             device=_device_names(env) if spec.device_kind == "cuda" else "cpu",
             state=RankState.RUNNING,
+            notice=notice,
             started_monotonic=time.monotonic(),
         )
 

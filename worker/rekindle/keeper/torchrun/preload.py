@@ -8,6 +8,7 @@ import ast
 import importlib
 import importlib.util
 import os
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -27,11 +28,18 @@ _ALWAYS = (
     "rekindle.rank.wrapper",
 )
 _SAFE = {"torch", "numpy", "torchvision", "torchmetrics", "sklearn", "scipy", "rekindle"}
+used_cuda_at_import = ""
+"""The preloaded modules one of which has used CUDA, so that no fork of this process can; empty where none has."""
 
 
 def preload(spec: JobSpec, code: Path) -> list[str]:
     """Import torch and what the job's script names, as far as that is safe; returns what could not be imported."""
-    return preload_torch() + import_all(_named_by(spec, code))
+    global used_cuda_at_import
+    named = _named_by(spec, code)
+    failed = preload_torch() + import_all(named)
+    if os.environ.get("CUDA_VISIBLE_DEVICES") and _forks_lack_cuda():
+        used_cuda_at_import = " or ".join(name for name in named if name.partition(".")[0] != "torch") or "torch"
+    return failed
 
 
 def preload_torch() -> list[str]:
@@ -51,6 +59,20 @@ def import_all(names: Iterable[str]) -> list[str]:
     for name in os.environ.keys() - before:  # torch sets some of its own, which the script must not inherit
         del os.environ[name]
     return failed
+
+
+def lacks_cuda() -> bool:
+    """Whether this process was forked from one that had used CUDA, and can use it no more."""
+    cuda = sys.modules.get("torch.cuda")
+    return cuda is not None and cuda._is_in_bad_fork()
+
+
+def _forks_lack_cuda() -> bool:
+    """By a fork, since torch knows it only there."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(lacks_cuda())
+    return os.waitpid(pid, 0)[1] != 0
 
 
 def _named_by(spec: JobSpec, code: Path) -> list[str]:
