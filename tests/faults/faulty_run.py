@@ -44,9 +44,9 @@ class FaultyRun(RunFiles):
         for directory in (root, self.run_dir.code, self.run_dir.attempts):
             directory.mkdir(parents=True)
         shutil.copyfile(SCRIPTS / script, self.run_dir.code / "train.py")
-        wanted = {"kind": TargetKind.SCRIPT, "target": "train.py", "warm": True, **spec}
+        wanted = {"kind": TargetKind.SCRIPT, "target": "train.py", "warm": True, "device": "cpu", **spec}
         job = JobSpec(
-            name="fault", python=sys.executable, device="cpu", min_ranks=ranks, max_ranks=ranks,
+            name="fault", python=sys.executable, min_ranks=ranks, max_ranks=ranks,
             args=list(args), **wanted,
         )  # fmt: skip
         self._devices, self._max_failures, self._healthy_seconds = job.max_devices, job.max_failures, healthy_seconds

@@ -4,6 +4,7 @@ import pytest
 
 from faults.mismatch import enclosing_function
 from rekindle.contract.run_dir.journal import RecordType
+from rekindle.keeper.hangs.stall import MIN_TIMEOUT
 
 HANGS = ["sleep", "stop", "spin", "lock_in_c", "skip_collective", "dead_loader"]
 
@@ -44,3 +45,35 @@ def test_a_rank_that_the_others_wait_for_is_marked_and_left_alone(begin):
     marks = run.records(RecordType.STRAGGLER)
     assert [mark.rank for mark in marks] == [1]
     assert 0.6 <= marks[0].share <= 1.0
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("backend", ["nccl2", "nccl-lazy"])
+def test_a_rank_that_waits_at_full_speed_in_a_collective_of_its_gpu_hangs_as_any_other(begin, backend):
+    run = begin("gpu_backend.py", backend, "sleeps", "0", device="cuda")
+    assert run.finish() == "succeeded", run.all_logs()
+    assert run.classes() == ["hang", "hang", "success"]
+    for hang in run.outcomes()[:2]:
+        assert_stays(run, hang, "sleeps")
+        assert hang["evidence"]["seconds_without_progress"] < 2 * MIN_TIMEOUT, "not ten times later"
+
+
+def test_a_watchdog_that_ends_the_rank_that_waits_is_a_hang_of_the_one_that_does_not_come(begin):
+    run = begin("gpu_backend.py", "nccl2", "sleeps", "2", device="cuda", max_failures=3)
+    assert run.finish() == "succeeded", run.all_logs()
+    assert run.classes() == ["hang", "hang", "success"], "no proof of a bug, though SIGABRT came twice at one point"
+    for hang in run.outcomes()[:2]:
+        assert_stays(run, hang, "sleeps")
+        assert hang["message"].startswith("A collective of NCCL timed out after 2 s: rank 1 has not reached the next")
+        assert "Watchdog caught collective operation timeout" in hang["evidence"]["first_error"]
+
+
+def test_a_long_evaluation_of_one_rank_is_no_hang_while_the_other_waits_at_full_speed(begin):
+    run = begin("gpu_backend.py", "nccl2", "evaluates", "0", device="cuda")
+    assert run.finish() == "succeeded", run.all_logs()
+    assert run.classes() == ["success"]
+
+
+def assert_stays(run, hang, function):
+    source = (run.run_dir.code / "train.py").read_text().splitlines()
+    assert (hang["rank"], hang["file"], enclosing_function(source, hang["line"])) == (1, "train.py", function)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.python_stacks import Frame
+from rekindle.contract.python_stacks import Frame, waits_for_gpu
 from rekindle.keeper.hangs.dead_loop import SAMPLES, BusySample, DeadLoopDetector
 from rekindle.keeper.ranks.probe import main_thread_events
 
@@ -29,6 +29,17 @@ def found(samples):
 def test_a_loop_that_does_nothing_is_found_though_its_line_changes():
     assert found([loop(line=7 + second % 2) for second in range(SAMPLES + 1)])
     assert not found([loop()] * SAMPLES)
+
+
+def at_gpu(line=7):
+    frames = [Frame("/lib/torchmetrics/metric.py", line, "compute"), MAIN]
+    return BusySample(16, frames, (100, 5, 5, 5), (100, 5, 5, 5), waits_for_gpu=True)
+
+
+def test_a_wait_for_a_gpu_is_found_anywhere_and_only_at_one_line():
+    assert found([at_gpu()] * (SAMPLES + 1))
+    assert not found([at_gpu(line=7 + second % 2) for second in range(30)])
+    assert not found([at_gpu() if second % 2 else loop() for second in range(30)])
 
 
 @pytest.mark.parametrize(
@@ -66,3 +77,19 @@ def test_the_events_of_a_thread_grow_when_it_reads_and_are_unknown_without_it():
     after = main_thread_events(os.getpid())
     assert sum(after) >= sum(before) + 50
     assert main_thread_events(1 << 22) is None
+
+
+@pytest.mark.parametrize(
+    ("frame", "line", "waits"),
+    [
+        (Frame("/x/torch/cuda/__init__.py", 9, "synchronize"), "return torch._C._cuda_synchronize()", True),
+        (MAIN, "    losses.append(loss.item())", True),
+        (MAIN, "    total += loss.detach().cpu()", True),
+        (MAIN, "    images = images.to(device)", True),
+        (MAIN, "    loss.backward()", False),
+        (Frame("/x/torch/nn/functional.py", 9, "linear"), "return F.linear(x)", False),
+        (MAIN, "", False),
+    ],
+)
+def test_a_line_waits_for_the_gpu_by_what_it_calls(frame, line, waits):
+    assert waits_for_gpu([frame, MAIN], line) is waits

@@ -6,20 +6,23 @@ import socketserver
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from rekindle.contract.debug_socket import Collectives, collectives
+from rekindle.contract.debug_socket import Collectives, collective_history, collectives
 from rekindle.contract.run_dir.paths import RankDir
 
 
 class Answer(http.server.BaseHTTPRequestHandler):
     body = b""
+    by_request: ClassVar[dict[str, bytes]] = {}  # what else is answered, by a part of the request
 
     def do_POST(self) -> None:
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(self.body)
+        known = [body for part, body in self.by_request.items() if part in self.path]
+        self.wfile.write(known[0] if known else self.body)
 
     def address_string(self) -> str:
         return "rank"
@@ -54,13 +57,61 @@ def test_the_collectives_of_all_groups_count_and_it_is_known_whether_one_is_in_f
         assert collectives(directory) == expected
 
 
+def dump(*entries: tuple[int, str, bool], last: int | None = None) -> bytes:
+    """What a recorder answers: of each entry the time, the name with its backend, and whether it has ended."""
+    recorded = [
+        {
+            "time_created_ns": created, "profiling_name": name, "retired": retired, "collective_seq_id": number,
+            "is_p2p": False, "process_group": ["0", "default_pg"], "input_sizes": [[3]], "input_dtypes": ["Float"],
+        }
+        for number, (created, name, retired) in enumerate(entries, 1)
+    ]  # fmt: skip
+    status = {} if last is None else {"0": {"last_enqueued_collective": str(last)}}
+    return json.dumps({"pg_status": status, "entries": recorded, "version": "2.10"}).encode()
+
+
+IDLE = dump((1, "gloo:all_reduce", True), last=1)
+
+
+@pytest.mark.parametrize(
+    ("recorder", "backend"),
+    [("backend=nccl2", "nccl2"), ("backend=nccl-lazy", "nccl-lazy"), ("dump_nccl_trace_json", "nccl")],
+)
+def test_on_a_gpu_the_recorder_of_each_backend_is_asked_and_none_hides_another(
+    directory: RankDir, monkeypatch: pytest.MonkeyPatch, recorder: str, backend: str
+) -> None:
+    monkeypatch.setattr(Answer, "body", dump())
+    hung = dump((2, f"{backend}:all_reduce", True), (3, f"{backend}:broadcast", False), last=2)
+    monkeypatch.setattr(
+        Answer, "by_request", {recorder: hung, "fr_trace_json?onlyactive": IDLE, "fr_trace_json?": IDLE}
+    )
+    assert collectives(directory) == Collectives(1, 1, in_flight=False)
+    assert collectives(directory, on_gpu=True) == Collectives(2, 3, in_flight=True, on_gpu=True)
+    known = [(each.group, each.number, each.operation) for each in collective_history(directory, on_gpu=True)]
+    group = f"0 ({backend})"
+    assert known == [("0", 1, "all_reduce"), (group, 1, "all_reduce"), (group, 2, "broadcast")]
+
+
+def test_a_torch_with_one_recorder_for_all_but_nccl_answers_each_question_with_it(
+    directory: RankDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Answer, "body", IDLE)
+    monkeypatch.setattr(Answer, "by_request", {"dump_nccl_trace_json": dump()})
+    assert collectives(directory, on_gpu=True) == Collectives(1, 1, in_flight=False, on_gpu=False)
+    assert len(collective_history(directory, on_gpu=True)) == 1
+
+
+def test_a_rank_that_has_made_no_group_answers(directory: RankDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Answer, "body", dump())
+    assert collectives(directory, on_gpu=True) == Collectives(None, 0, in_flight=False)
+
+
 def test_nonsense_is_no_answer(directory: RankDir, monkeypatch: pytest.MonkeyPatch) -> None:
     for nonsense in (
         b"",
         b"[" * 100_000,
         b"[]",
         b'{"pg_status": []}',
-        b'{"pg_status": {}}',
         b'{"pg_status": {"0": 1}}',
         b'{"pg_status": {"0": {"last_enqueued_collective": 1e999}}}',
         b'{"pg_status": {"0": {"last_enqueued_collective": 1}}, "entries": 3}',

@@ -1,14 +1,18 @@
 """Planted failures and their diagnosis. No failure is attributed to a rank that only followed another."""
 
+import mmap
 import signal
+from pathlib import Path
 
 import pytest
+import torch
 
 from rekindle.contract.job import LaunchMode
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.keeper.attempt_result import AttemptResult, Culprit, Ending, Hang, RankResult
 from rekindle.keeper.diagnosis import diagnose, root_cause, signal_name
+from rekindle.keeper.error_kinds import watchdog_report
 
 RESET = ("RuntimeError", "[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1")
 BUG = ("ValueError", "boom\nmore")
@@ -213,6 +217,9 @@ def test_signals_have_their_usual_names():
         ("NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", True),
         ("NVRM: Xid (PCI:0000:3b:00): 48, pid=100, name=python, DBE (double bit error)", True),
         ("NVRM: Xid (PCI:0000:3b:00): 48, pid=9999, name=other, DBE (double bit error)", False),
+        ("NVRM: Xid (PCI:0000:3b:00): 63, pid=100, name=python, Row Remapper: New row marked for remapping", False),
+        ("NVRM: Xid (PCI:0000:3b:00): 145, pid=100, name=python, NVLink RLW", True),
+        ("NVRM: Xid (PCI:0000:3b:00): 149, pid=100, name=python, NETIR", True),
         ("NVRM: Xid (PCI:0000:3b:00): 31, pid=100, name=python, MMU Fault", False),
     ],
 )
@@ -227,3 +234,132 @@ def test_a_hardware_error_on_a_second_node_names_the_gpu_of_the_local_rank():
     on_second_node = RankResult(2, 0, 102, 1, error=error)
     outcome = diagnose(result(on_second_node, world=4, gpus=["GPU-a", "GPU-b", "GPU-c", "GPU-d"]))
     assert outcome.evidence["hardware"].startswith("GPU GPU-a: ")
+
+
+TIMED_OUT = (
+    "[rank1]:[E1124 10:00:00.0 ProcessGroupNCCL.cpp:700] [Rank 1] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=8, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=10000) ran for 10002 milliseconds before "
+    "timing out."
+)
+TIMED_OUT_NCCL2 = (
+    "[rank1]:[E1124 10:00:00.0 ProcessGroupNCCL.cpp:99] [TC] Aborting process on rank 1 due to Watchdog caught "
+    "collective operation timeout: NCCL operation timed out"
+)
+STUCK = (
+    "[rank1]:[F1124 10:00:00.0 ProcessGroupNCCL.cpp:1500] ProcessGroupNCCL's watchdog got stuck for 480 seconds "
+    "without making progress in monitoring enqueued collectives. "
+)
+PEER_GONE = (
+    "[rank1]:[E1124 10:00:00.0 ProcessGroupNCCL.cpp:99] [TC] Aborting process on rank 1 due to NCCL Async Error: "
+    "remote process exited or there was a network error"
+)
+PEER_GONE_LEGACY = (
+    "terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  [PG ID 0 PG GUID 0(default_pg) "
+    "Rank 1] Process group watchdog thread terminated with exception: NCCL error: remote process exited"
+)
+FAULT = (
+    "[PG ID 0 PG GUID 0(default_pg) Rank 1] Process group watchdog thread terminated with exception: CUDA error: an "
+    "illegal memory access was encountered"
+)
+FAULT_NCCL2 = "[TC] Aborting process on rank 1 due to CUDA error during end event query: an illegal memory access was"
+BROKEN = (
+    "Rank 1] Process group watchdog thread terminated with exception: CUDA error: uncorrectable ECC error encountered"
+)
+
+
+def ended_by_watchdog(text, *others, **more):
+    report = watchdog_report(f"a line of the script\n{text}\nanother line")
+    others = others or (rank(0, ended_at=9.0, by=9, killed=True),)
+    return diagnose(result(rank(1, ended_at=1.0, by=6, watchdog=report.line), *others, **more))
+
+
+@pytest.mark.parametrize("text", [TIMED_OUT, TIMED_OUT_NCCL2, STUCK])
+def test_a_watchdogs_abort_after_a_timeout_is_the_hang_of_whoever_kept_the_rank_waiting(text):
+    absent = Culprit(0, "rank 0 has not reached the next collective at train.py:5", "train.py", 5)
+    outcome = ended_by_watchdog(text, deserter=absent)
+    assert (outcome.klass, outcome.rank, outcome.file, outcome.line) == ("hang", 0, "train.py", 5)
+    assert outcome.signal is None
+    assert outcome.evidence["first_error"] == f"Rank 1 was ended by NCCL's watchdog: {text.strip()}"
+    after = " after 10 s" if text is TIMED_OUT else ""
+    assert outcome.message == f"A collective of NCCL timed out{after}: {absent.description}."
+    raised = diagnose(result(rank(0), rank(1, raised=("DistBackendError", text)), deserter=absent))
+    assert (raised.klass, raised.rank) == ("hang", 0)
+
+
+@pytest.mark.parametrize("text", [PEER_GONE, PEER_GONE_LEGACY])
+def test_a_watchdogs_abort_after_a_peer_had_gone_is_a_cascade(text):
+    outcome = ended_by_watchdog(text, rank(0, ended_at=1.2, by=9))
+    assert (outcome.klass, outcome.rank, outcome.signal) == ("signal", 0, "SIGKILL")
+    alone = ended_by_watchdog(text)
+    assert (alone.klass, alone.rank, alone.signal) == ("comm", 1, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "klass", "hardware"),
+    [(FAULT, "user_error", False), (FAULT_NCCL2, "user_error", False), (BROKEN, "comm", True)],
+)
+def test_a_watchdogs_abort_for_an_error_of_the_ranks_own_gpu_is_no_cascade(text, klass, hardware):
+    outcome = ended_by_watchdog(text, rank(0, raised=NCCL, at=0.5), gpus=["GPU-a", "GPU-b"])
+    assert (outcome.klass, outcome.rank) == (klass, 1)
+    assert (outcome.evidence.get("hardware") or "").startswith("GPU GPU-b: " if hardware else "")
+    assert bool(outcome.evidence.get("hardware")) is hardware
+
+
+_UNHANDLED = (
+    "NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.cpp:94, unhandled cuda error (run with NCCL_DEBUG=INFO "
+    "for details), NCCL version 2.29.7\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
+)
+_INTERNAL = "NCCL error in: NCCLUtils.cpp:94\nncclInternalError: Internal check failed.\nLast error:\n"
+GPU_ERRORS = {
+    "CUDA error: unspecified launch failure": ("user_error", "CUDA_LAUNCH_BLOCKING=1"),
+    "CUDA error: an illegal instruction was encountered": ("user_error", "CUDA_LAUNCH_BLOCKING=1"),
+    "CUDA error: no kernel image is available for execution on the device": ("user_error", "rekindle doctor"),
+    "CUDA driver version is insufficient for CUDA runtime version": ("user_error", "a newer driver"),
+    "The NVIDIA driver on your system is too old (found version 11040).": ("user_error", "a newer driver"),
+    "CUDA error: CUDA-capable device(s) is/are busy or unavailable": ("comm", "rekindle devices"),
+    "CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error": ("comm", "hardware error"),
+    "CUDA error: initialization error": ("user_error", "spawn"),
+    "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing": ("user_error", "spawn"),
+    "CUDA error: system not yet initialized": ("comm", "nvidia-fabricmanager"),
+    "CUDA error: the launch timed out and was terminated": ("user_error", "screen"),
+    "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(`": ("user_error", "CUDA_LAUNCH_BLOCKING=1"),
+    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`": ("oom", "CUBLAS_STATUS_ALLOC_FAILED"),
+    "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED": ("user_error", "CUDA_LAUNCH_BLOCKING=1"),
+    f"{_UNHANDLED}Cuda failure 35 'CUDA driver version is insufficient for CUDA runtime version'": (
+        "user_error", "a newer driver",
+    ),
+    f"{_UNHANDLED}Cuda failure 2 'out of memory'": ("oom", "NCCL error"),
+    f"{_INTERNAL}Message truncated : received 1024 bytes instead of 256": ("user_error", "different sizes"),
+    f"{_INTERNAL}Error while creating shared memory segment /dev/shm/nccl-x (size 9637888), error: No space left on "
+    "device (28)": ("disk_full", "larger --shm-size"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), GPU_ERRORS.items(), ids=range(len(GPU_ERRORS)))
+def test_each_error_of_a_gpu_has_its_class_and_advice_and_only_listed_texts_are_hardware(text, expected):
+    raised = ("DistBackendError" if "NCCL" in text else "RuntimeError", text)
+    outcome = diagnose(result(rank(0, raised=raised), rank(1, raised=NCCL, at=0.5)))
+    assert (outcome.klass, outcome.rank) == (expected[0], 0)
+    assert expected[1] in outcome.message
+    assert bool(outcome.evidence.get("hardware")) is (expected[1] == "hardware error")
+    xid = "NVRM: Xid (PCI:0000:3b:00): 79, pid=100, name=python, GPU has fallen off the bus."
+    if expected[0] != "oom":
+        found = diagnose(result(rank(0, raised=raised), kernel_log=[xid])).evidence["hardware"]
+        assert found.endswith("fallen off the bus.")
+
+
+def test_the_texts_of_the_installed_libraries_are_those_that_are_known():
+    nvidia = pytest.importorskip("nvidia", reason="torch has been built without CUDA")
+    [root] = nvidia.__path__
+    runtime = b"".join(path.read_bytes() for path in Path(root).rglob("libcudart.so*"))
+    texts = [text.removeprefix("CUDA error: ") for text in GPU_ERRORS if text.startswith("CUDA error: ")]
+    unknown = [text for text in texts if "CUBLAS" not in text and text.encode() not in runtime]
+    assert unknown == [] or not runtime
+    torch_cuda = Path(torch.__file__).with_name("lib") / "libtorch_cuda.so"
+    if torch_cuda.exists():
+        with torch_cuda.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as library:
+            texts = (
+                b"Watchdog caught collective operation timeout: ", b"Aborting process on rank ",
+                b"watchdog got stuck for ", b"Process group watchdog thread terminated with exception: ",
+            )  # fmt: skip
+            assert [text for text in texts if library.find(text) < 0] == []

@@ -8,6 +8,7 @@ from rekindle.contract.outcome import Outcome, OutcomeClass, Progress
 from rekindle.keeper.retry_policy import (
     ACTIONS,
     MAX_DELAY,
+    MAX_HARDWARE,
     Action,
     AttemptRecord,
     Retry,
@@ -225,3 +226,13 @@ def test_no_wait_exceeds_the_maximum_and_its_jitter(attempts, jitter):
 def test_a_resize_neither_adds_to_the_count_of_failures_nor_hides_them():
     assert decide([killed(), resized(NONE), killed()], 2) == decide([killed(), killed()], 2)
     assert decide([killed(), resized(KNOWN), killed()], 2) == decide([killed()], 2)
+
+
+def test_a_gpu_that_fails_again_and_again_without_progress_ends_the_job_and_one_that_lets_it_progress_does_not():
+    failed = ended(OutcomeClass.COMM, hardware="GPU 0: Xid 79")
+    assert isinstance(decide([failed] * MAX_HARDWARE, 3), Retry)
+    assert decide([failed] * (MAX_HARDWARE + 1), 3) == Stop(
+        False, "a GPU failed in 11 attempts in a row without progress"
+    )
+    progressed = ended(OutcomeClass.COMM, KNOWN, at=5, hardware="GPU 0: Xid 79")
+    assert isinstance(decide([*[failed] * MAX_HARDWARE, progressed, failed], 3), Retry)

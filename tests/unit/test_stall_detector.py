@@ -186,3 +186,56 @@ def test_an_attempt_that_has_learned_nothing_passes_on_what_it_was_given():
     detector = StallDetector(before=known)
     first_alarm(detector, [[sample(step=second)] for second in range(3)])
     assert detector.pace == known
+
+
+def two_on_gpus(*, step=None, **of_all):
+    """Two ranks whose main threads spin at full speed, as in ``cudaStreamSynchronize``, from second 20 on."""
+
+    def world(second):
+        done = None if step is None else min(second, 20)
+        return [
+            sample(rank, step=done, phase=None, output=min(second, 20), cpu=float(second), device="cuda", **of_all)
+            for rank in (0, 1)
+        ]
+
+    return world
+
+
+@pytest.mark.parametrize(
+    ("world", "expected"),
+    [
+        (two_on_gpus(is_blind=True), SILENT_TIMEOUT),
+        (two_on_gpus(is_blind=True, collectives=5, total=5), SILENT_TIMEOUT),
+        (two_on_gpus(collectives=5, total=5, in_collective=True), SILENT_TIMEOUT),
+        (two_on_gpus(step=20, is_blind=True), MIN_TIMEOUT),
+        (two_on_gpus(step=20, is_blind=True, collectives=5, total=5), MIN_TIMEOUT),
+        (two_on_gpus(step=20, collectives=5, total=5, in_collective=True), MIN_TIMEOUT),
+    ],
+    ids=[
+        "no recorder answers", "only gloo's, idle", "the right recorder",
+        "steps and no recorder", "steps and gloo's recorder", "steps and the right recorder",
+    ],
+)  # fmt: skip
+def test_a_rank_that_waits_at_full_speed_for_its_gpu_is_not_computing(world, expected):
+    assert alarm_after(world) == pytest.approx(20 + expected, abs=1)
+
+
+ALIVE_ON_GPU = {
+    "no group has been made": two_on_gpus(),
+    "one evaluates while the other waits": lambda second: [
+        sample(0, step=min(second, 20), phase=None, cpu=float(second), collectives=6, device="cuda"),
+        sample(
+            1, step=min(second, 20), phase=None, cpu=float(second), collectives=7, in_collective=True, device="cuda"
+        ),
+    ],
+    "one evaluates while the other waits in gloo": lambda second: [
+        sample(0, phase=None, cpu=float(second), collectives=6, device="cuda", is_blind=True),
+        sample(1, phase=None, collectives=7, in_collective=True, device="cuda", is_blind=True),
+    ],
+}
+
+
+@pytest.mark.parametrize("world", ALIVE_ON_GPU.values(), ids=ALIVE_ON_GPU)
+def test_a_long_evaluation_on_a_gpu_is_left_alone(world):
+    after = alarm_after(world)
+    assert after is None or after >= 20 + MIN_TIMEOUT * 10

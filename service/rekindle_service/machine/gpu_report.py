@@ -5,26 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rekindle.contract.nvml import GpuReading
+from rekindle.contract.xids import XIDS
 from rekindle_service.machine.devices import Slot, kernel_bus_id
 from rekindle_service.machine.health import DeviceUser
 
 MAX_MEMORY_IN_USE = 0.05
 """Share of its memory that a GPU may use for the driver and a screen without counting as in use."""
-
-XIDS = {
-    48: "a memory error that cannot be corrected",
-    62: "its own controller has stopped",
-    64: "a damaged row of its memory could not be replaced",
-    74: "an error of NVLink",
-    79: "the GPU has fallen off the bus",
-    95: "a memory error that was not contained",
-    110: "a fault of its security controller",
-    119: "its system processor does not respond",
-    120: "an error of its system processor",
-    140: "a memory error that cannot be corrected",
-    143: "it could not be initialised",
-}
-"""Messages of NVIDIA's driver after which a GPU needs a reset or a repair, by number; the others concern one job."""
 
 _SHARED = ("nvidia-cuda-mps",)  # names of processes that belong to nobody in particular
 _GIB = 1 << 30

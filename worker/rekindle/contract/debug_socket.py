@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import socket
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -11,70 +12,116 @@ from typing import Any
 from rekindle.contract.run_dir.paths import RankDir
 
 _TIMEOUT = 1.0  # seconds; a rank that holds the GIL or is stopped may not answer
-_RECORDERS = ("fr_trace_json", "dump_nccl_trace_json")  # of gloo and others; of NCCL
+HOOKED_RECORDERS = ("nccl2", "nccl-lazy")
+"""Backends of torch 2.15 each of which has a recorder of its own besides gloo's and that of the legacy NCCL."""
+_RECORDERS = (
+    "fr_trace_json?",  # gloo's
+    *(f"fr_trace_json?backend={name}&" for name in HOOKED_RECORDERS),
+    "dump_nccl_trace_json?",
+)
+_NONSENSE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading an answer may raise: a script may put anything where the socket was."""
 _MAX_ANSWER = 64 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Collectives:
-    """Where a rank is in the order of its collectives, by torch's flight recorder."""
+    """Where a rank is in the order of its collectives, by torch's flight recorders."""
 
-    last_enqueued: int  # sequence number of the last one, in the process group that has enqueued most
+    last_enqueued: int | None  # number of the last one, in the group that has enqueued most; None without a group
     total_enqueued: int  # in all its groups together; not for comparing ranks, whose groups may differ
     in_flight: bool  # one of them has not completed
+    on_gpu: bool = False  # a group of NCCL is among them
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
     """One collective that a rank has enqueued; send and receive are none."""
 
-    group: str  # name of its process group; "0" is the default one
+    group: str  # name of its process group, "0" for the default one; with its backend where that is not gloo
     number: int  # in its group, from 1
     operation: str  # "all_reduce"
     shape: str  # of its inputs and their element types: "[[3, 2]] Float"
+
+    @property
+    def in_default_group(self) -> bool:
+        return self.group.partition(" ")[0] == "0"
 
 
 def parse_history(*dumps: bytes | None) -> list[Collective]:
     """The latest collectives of a rank in the order in which they were enqueued, by the dumps of its recorders.
 
-    None where something else than a dump is given.
+    What is no dump counts for nothing.
     """
-    try:
-        recorded = [each for dump in dumps if dump for each in json.loads(dump).get("entries", ())]
-        entries = [each for each in recorded if not each["is_p2p"]]
-        return [_collective(each) for each in sorted(entries, key=lambda each: int(each["time_created_ns"]))]
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
-        return []  # a script may put anything there
+    parsed = filter(None, map(_parse, dumps))
+    entries = [entry for _, recorded in parsed for entry in recorded if not entry["is_p2p"]]
+    with suppress(*_NONSENSE):
+        return list(dict.fromkeys(map(_collective, sorted(entries, key=lambda entry: entry["time_created_ns"]))))
+    return []
+
+
+def _parse(dump: bytes | None) -> tuple[list[int], list[dict[str, Any]]] | None:
+    """The number of the last collective of each group that a recorder knows, and its entries."""
+    with suppress(*_NONSENSE):
+        answer = json.loads(dump or b"")
+        enqueued = [max(int(group["last_enqueued_collective"]), 0) for group in answer.get("pg_status", {}).values()]
+        return enqueued, [_typed(entry) for entry in answer.get("entries", ())]
+    return None
+
+
+def _typed(entry: dict[str, Any]) -> dict[str, Any]:
+    flags = {name: bool(entry.get(name)) for name in ("is_p2p", "retired")}
+    return {**entry, **flags, "time_created_ns": int(entry.get("time_created_ns", 0))}
 
 
 def _collective(entry: dict[str, Any]) -> Collective:
-    operation = str(entry["profiling_name"]).rpartition(":")[2]
+    backend, _, operation = str(entry["profiling_name"]).rpartition(":")
+    group = str(entry["process_group"][0])[:100]
     uneven = ("scatter" in operation and "reduce" not in operation) or "to_all" in operation  # by design
     shape = "" if uneven else f"{entry['input_sizes']} {' '.join(map(str, entry['input_dtypes']))}"
-    number = int(entry["collective_seq_id"])
-    return Collective(str(entry["process_group"][0])[:100], number, operation[:100], shape[:200].strip())
+    return Collective(
+        group if backend in ("gloo", "") else f"{group} ({backend[:20]})",
+        int(entry["collective_seq_id"]),
+        operation[:100],
+        shape[:200].strip(),
+    )
 
 
-def collectives(rank_dir: RankDir) -> Collectives | None:
-    """What the flight recorder of a rank holds; None where it does not answer or no group has been made."""
-    try:
-        answer = json.loads(query(rank_dir, "fr_trace_json?onlyactive=true") or b"")
-        enqueued = [max(int(group["last_enqueued_collective"]), 0) for group in answer["pg_status"].values()]
-        in_flight = any(not entry["retired"] for entry in answer.get("entries", ()))
-        return Collectives(max(enqueued), sum(enqueued), in_flight) if enqueued else None
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
-        return None  # a script may put anything where the socket was
+def collectives(rank_dir: RankDir, *, on_gpu: bool = False) -> Collectives | None:
+    """What the flight recorders of a rank hold; None where they do not answer.
+
+    ``on_gpu``: ask those of NCCL as well.
+    """
+    first, *others = _dumps(rank_dir, "onlyactive=true", on_gpu=on_gpu)
+    if (parsed := _parse(first)) is None:
+        return None
+    known, entries = parsed
+    created = {entry["time_created_ns"] for entry in entries}
+    nccl = list[int]()
+    for enqueued, more in filter(None, map(_parse, others)):
+        if created.isdisjoint(entry["time_created_ns"] for entry in more):  # else gloo's: torch before 2.15 knows one
+            nccl, entries = nccl + enqueued, entries + more
+    in_flight = any(not entry["retired"] for entry in entries)
+    return Collectives(max(known + nccl, default=None), sum(known + nccl), in_flight, bool(nccl))
 
 
-def collective_history(rank_dir: RankDir) -> list[Collective]:
+def collective_history(rank_dir: RankDir, *, on_gpu: bool = False) -> list[Collective]:
     """The latest collectives of a rank that runs; none where it does not answer."""
-    return parse_history(*(query(rank_dir, handler) for handler in _RECORDERS))
+    return parse_history(*_dumps(rank_dir, "", on_gpu=on_gpu))
 
 
-def last_collective(rank_dir: RankDir) -> int | None:
+def last_collective(rank_dir: RankDir, *, on_gpu: bool = False) -> int | None:
     """Sequence number of the last collective that the rank has enqueued, where it is known."""
-    found = collectives(rank_dir)
+    found = collectives(rank_dir, on_gpu=on_gpu)
     return None if found is None else found.last_enqueued
+
+
+def _dumps(rank_dir: RankDir, parameters: str, *, on_gpu: bool) -> Iterator[bytes | None]:
+    """Of gloo's recorder, and of the others if wanted; a rank that does not answer is asked only once."""
+    for recorder in _RECORDERS if on_gpu else _RECORDERS[:1]:
+        yield (dump := query(rank_dir, recorder + parameters))
+        if dump is None:
+            return
 
 
 def query(rank_dir: RankDir, handler: str) -> bytes | None:

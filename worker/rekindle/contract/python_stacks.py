@@ -12,6 +12,8 @@ _BACKWARD = re.compile(r"torch/autograd/(graph|__init__)\.py$")
 _WAITING = re.compile(
     r"torch/distributed/(distributed_c10d|_functional_collectives|c10d_logger|rendezvous|nn/functional)\.py$"
 )
+_SYNCHRONIZE = re.compile(r"torch/(cuda|accelerator)/(__init__|streams)\.py$")
+_WAITS_FOR_GPU = re.compile(r"\.(item|tolist|cpu|to|numpy|synchronize)\(")
 _INNERMOST = 6  # frames among which a collective is, where one is waited for
 
 
@@ -46,3 +48,12 @@ def called_collective(frames: Sequence[Frame]) -> str | None:
 def waits_for_peers(frames: Sequence[Frame]) -> bool:
     """True where the innermost frames are inside a collective, or in a backward pass that ends in one."""
     return any(_WAITING.search(frame.file) or _BACKWARD.search(frame.file) for frame in frames[:_INNERMOST])
+
+
+def waits_for_gpu(frames: Sequence[Frame], source_line: str) -> bool:
+    """True where the innermost frame may wait for the work of a GPU; ``source_line``: its line of the source.
+
+    The calls that wait are not Python, and have no frame of their own.
+    """
+    in_torch = bool(frames) and frames[0].function == "synchronize" and bool(_SYNCHRONIZE.search(frames[0].file))
+    return in_torch or bool(_WAITS_FOR_GPU.search(source_line))

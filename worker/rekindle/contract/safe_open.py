@@ -96,6 +96,11 @@ def read_text_from(path: Path, offset: int) -> str:
     return ""
 
 
+def read_end(path: Path, limit: int = 64 << 10) -> str:
+    """The last ``limit`` bytes of a log; nothing where it cannot be read."""
+    return read_text_from(path, max(0, regular_size(path) - limit))
+
+
 def file_version(path: Path) -> tuple[int, int, int] | None:
     """Another value after every change of the file at ``path``, which is not opened; None where there is nothing."""
     with suppress(OSError):

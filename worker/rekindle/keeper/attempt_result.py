@@ -66,6 +66,7 @@ class RankResult:
     drained: bool = False
     completed: bool = False  # the training reached its end
     error: RankError | None = None
+    watchdog: str | None = None  # of NCCL, which has ended this rank: what it wrote
 
     @property
     def identity(self) -> ProcessIdentity:

@@ -13,7 +13,16 @@ from rekindle.contract.job import LaunchMode
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.keeper.attempt_result import AttemptResult, Culprit, Ending, RankResult
-from rekindle.keeper.error_kinds import class_of, device_error, hardware_xid, is_comm_error
+from rekindle.keeper.error_kinds import (
+    DeviceError,
+    WatchdogReport,
+    class_of,
+    device_error,
+    device_error_in,
+    hardware_xid,
+    is_comm_error,
+    watchdog_report,
+)
 
 _CERTAIN_BUGS = {
     "SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError", "ScriptMissingError",
@@ -57,6 +66,14 @@ def diagnose(result: AttemptResult) -> Outcome:
     culprit = root_cause(result.ranks.values())
     if culprit is None or (is_cascade(culprit) and len(result.ranks) < result.world_size):
         return _launch_error(result)  # a rank that had not started caused what the others followed
+    return _failed_rank(culprit, result)
+
+
+def _failed_rank(culprit: RankResult, result: AttemptResult) -> Outcome:
+    """``culprit`` is the rank that failed first of its own accord, or that was the first to notice a failure."""
+    report = watchdog_report(_watchdog_text(culprit))
+    if report is not None and (culprit.error is None or report.is_timeout):
+        return _ended_by_watchdog(culprit, report, result)
     if culprit.error is not None:
         describe = _lost_connections if is_cascade(culprit) else _exception_outcome
         return describe(culprit, culprit.error, result)
@@ -71,8 +88,25 @@ def root_cause(ranks: Iterable[RankResult]) -> RankResult | None:
 
 
 def is_cascade(rank: RankResult) -> bool:
-    """True where a failure looks like the consequence of another's: a lost connection, or torchrun's SIGTERM."""
-    return rank.stopped_by_torchrun if rank.error is None else is_comm_error(rank.error)
+    """True where a failure looks like the consequence of another's.
+
+    A lost connection, torchrun's SIGTERM, or the abort by which NCCL's watchdog ends a rank that waits for others; not
+    where it names an error of the rank's own GPU.
+    """
+    if rank.error is not None:
+        return is_comm_error(rank.error)
+    return rank.stopped_by_torchrun or (rank.watchdog is not None and device_error_in(rank.watchdog) is None)
+
+
+def has_timed_out(rank: RankResult) -> bool:
+    """True where NCCL's watchdog has ended the rank since a collective took too long: it waited, as in a hang."""
+    report = watchdog_report(_watchdog_text(rank))
+    return report is not None and report.is_timeout
+
+
+def _watchdog_text(rank: RankResult) -> str:
+    """A watchdog aborts the process, or has the collective raise."""
+    return rank.watchdog or ("" if rank.error is None or not is_comm_error(rank.error) else rank.error.message)
 
 
 def signal_name(number: int | None) -> str:
@@ -198,6 +232,33 @@ def _lost_connections(first: RankResult, error: RankError, result: AttemptResult
     return _outcome(result, OutcomeClass.COMM, message, evidence=evidence, exit_code=first.exit_code, **fields)
 
 
+def _ended_by_watchdog(first: RankResult, report: WatchdogReport, result: AttemptResult) -> Outcome:
+    """A rank that its own GPU has failed; else one that has waited: who kept it waiting is to blame."""
+    ended = f"Rank {first.rank} was ended by NCCL's watchdog"
+    if (device := device_error_in(report.line)) is not None:
+        evidence = _hardware(first, device, report.line, result)
+        message = f"{ended}: {report.line}. {device.advice}"
+        return _outcome(result, device.klass, message, rank=first.rank, evidence=evidence)
+    evidence = {"first_error": f"{ended}: {report.line}"}
+    if not report.is_timeout:
+        message = (
+            f"The ranks lost each other, and none has a cause of its own; rank {first.rank} was the first to notice."
+        )
+        return _outcome(result, OutcomeClass.COMM, message, rank=first.rank, evidence=evidence)
+    who = result.deserter or Culprit(None, f"rank {first.rank} waited for the others")
+    after = "" if report.seconds is None else f" after {report.seconds:.0f} s"
+    position = {"rank": who.rank, "file": who.file, "line": who.line}
+    message = f"A collective of NCCL timed out{after}: {who.description}."
+    return _outcome(result, OutcomeClass.HANG, message, evidence=evidence, **position)
+
+
+def _hardware(rank: RankResult, device: DeviceError, text: str, result: AttemptResult) -> dict[str, Any]:
+    """Evidence that the GPU of ``rank`` has failed: the text says so, or the driver in the kernel's log."""
+    xid = hardware_xid(result.kernel_log, {rank.pid})
+    failed = device.is_hardware or xid is not None
+    return {"hardware": f"{_gpu_of(rank, result)}: {xid or text.partition(chr(10))[0]}"} if failed else {}
+
+
 def _mismatch(who: Culprit, result: AttemptResult, evidence: dict[str, Any]) -> Outcome:
     message = f"The collectives of the ranks do not match: {who.description}."
     position = {"rank": who.rank, "file": who.file, "line": who.line}
@@ -209,9 +270,7 @@ def _exception_outcome(rank: RankResult, error: RankError, result: AttemptResult
     evidence: dict[str, Any] = {"traceback": error.traceback}
     if device is not None:
         message += f"{'' if message.endswith('.') else '.'} {device.advice}"
-        if device.is_hardware:
-            xid = hardware_xid(result.kernel_log, {rank.pid})
-            evidence["hardware"] = f"{_gpu_of(rank, result)}: {xid or error.message.partition(chr(10))[0]}"
+        evidence |= _hardware(rank, device, error.message, result)
     return _outcome(
         result,
         class_of(error),

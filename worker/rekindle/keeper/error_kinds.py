@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.run_dir.rank_records import RankError
+from rekindle.contract.xids import HARDWARE_XIDS
 
 _COMM = re.compile(
     r"connectFullMesh|\[gloo|gloo/transport|NCCL|ncclRemoteError|DistBackendError|DistNetworkError|DistStoreError"
@@ -13,8 +14,15 @@ _COMM = re.compile(
     re.IGNORECASE,
 )
 _CONNECTION = re.compile(r"connection (reset|closed|refused)|broken pipe|Socket Timeout", re.IGNORECASE)
+_WATCHDOG = re.compile(
+    r".*(Watchdog caught (?P<timeout>collective operation timeout)|Aborting process on rank \d+ due to"
+    r"|(?P<stuck>watchdog got stuck) for|Process group watchdog thread terminated with exception"
+    r"|taking the entire process down).*"
+)
+"""What NCCL's backends of torch 2.11 to 2.15 write before they abort a rank: mostly one that only waits for others."""
+_WATCHDOG_SECONDS = re.compile(r"ran for (\d{1,12}) milliseconds")
 _MEMORY_ERRORS = {"MemoryError", "OutOfMemoryError"}
-_OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory", re.IGNORECASE)
+_OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|STATUS_\w*ALLOC\w*_FAILED", re.IGNORECASE)
 _DISK_FULL = re.compile(rf"\[Errno ({errno.ENOSPC}|{errno.EDQUOT})\]|No space left on device")
 
 
@@ -32,21 +40,30 @@ def _device_error(pattern: str, klass: OutcomeClass, advice: str, *, is_hardware
     return DeviceError(re.compile(pattern, re.IGNORECASE), klass, advice, is_hardware)
 
 
+_CUDA = r"(CUDA error[^:\n]*: |Cuda failure (\d+ )?')"  # as torch writes it, and as NCCL does
 _DEVICE_ERRORS = (
     _device_error(
-        r"device-side assert|CUDA error: (an illegal memory access|misaligned address|invalid (program counter|device "
-        r"function))",
+        rf"device-side assert|{_CUDA}(an illegal (memory access|instruction)|misaligned address"
+        r"|unspecified launch failure|invalid (program counter|device function)"
+        r"|operation not supported on global/shared address space)",
         OutcomeClass.USER_ERROR,
         "The script caused it, not the GPU (an index or a label out of range, as a rule), and not necessarily at this "
         "line: run once with CUDA_LAUNCH_BLOCKING=1 to see where.",
     ),
     _device_error(
         r"uncorrectable (ECC|NVLink)|ECC error|(device|GPU) (has been|is) lost|fallen off the bus|hardware stack error"
-        r"|NVLink error",
+        r"|NVLink error|peer GPU memory over nvlink or a hardware error",
         OutcomeClass.COMM,
         "This is a hardware error of the GPU, not the script's: it does not count as a failure. If it comes again, "
         "exclude the GPU and have it checked (`nvidia-smi -q -d ECC,ROW_REMAPPER`, the kernel's log).",
         is_hardware=True,
+    ),
+    _device_error(
+        r"driver version is insufficient|NVIDIA driver on your system is too old|no kernel image is available"
+        r"|unsupported display driver|forward compatibility was attempted",
+        OutcomeClass.USER_ERROR,
+        "The installed torch does not fit this machine's driver or GPU (`rekindle doctor` shows the versions): install "
+        "a newer driver, or a torch that was built for this one.",
     ),
     _device_error(
         r"no CUDA-capable device|No CUDA GPUs are available|no GPUs found|Found no NVIDIA driver|invalid device ordinal"
@@ -54,6 +71,45 @@ _DEVICE_ERRORS = (
         OutcomeClass.USER_ERROR,
         "The rank sees no such CUDA device: submit with `--device cuda` and as many ranks as GPUs, or use `gloo` and "
         "the CPU in the script.",
+    ),
+    _device_error(
+        r"CUDA-capable devices? ?(\(s\) is/are|are) busy",
+        OutcomeClass.COMM,
+        "Another process has the GPU, whose compute mode allows only one (`nvidia-smi -q -d COMPUTE`); "
+        "`rekindle devices` shows who uses it.",
+    ),
+    _device_error(
+        rf"{_CUDA}initialization error|Cannot re-initialize CUDA in forked subprocess",
+        OutcomeClass.USER_ERROR,
+        "The script has forked a process after it had used CUDA: start that one by `spawn`, such as a DataLoader's "
+        "workers by multiprocessing_context='spawn'.",
+    ),
+    _device_error(
+        rf"{_CUDA}system not yet initialized",
+        OutcomeClass.COMM,
+        "The service that connects the GPUs of this machine does not run: `systemctl status nvidia-fabricmanager`.",
+    ),
+    _device_error(
+        rf"{_CUDA}the launch timed out",
+        OutcomeClass.USER_ERROR,
+        "The driver ends long kernels on a GPU that also shows a screen: use another GPU, or shorter kernels.",
+    ),
+    _device_error(
+        r"(CUBLAS|CUDNN|CUSOLVER|CUSPARSE)_STATUS_|cuDNN error|cuFFT error",
+        OutcomeClass.USER_ERROR,
+        "A library of CUDA has refused a call, often since a kernel before it failed: run once with "
+        "CUDA_LAUNCH_BLOCKING=1. If it remains, memory is short, or the versions do not fit (`rekindle doctor`).",
+    ),
+    _device_error(
+        r"shared memory (segment|file) /dev/shm",
+        OutcomeClass.DISK_FULL,
+        "NCCL needs room in /dev/shm: `df /dev/shm`; in a container, start it with a larger --shm-size.",
+    ),
+    _device_error(
+        r"message truncated *: receiv",
+        OutcomeClass.USER_ERROR,
+        "The ranks called collectives of different sizes: all must call the same ones with the same shapes, in the "
+        "same order.",
     ),
     _device_error(
         r"ncclInvalidUsage|ncclInvalidArgument|Duplicate GPU detected",
@@ -68,15 +124,11 @@ _DEVICE_ERRORS = (
         "network interface (NCCL_SOCKET_IFNAME); NCCL_DEBUG=WARN prints which call it was.",
     ),
     _device_error(
-        r"ncclUnhandledCudaError|ncclInternalError|CUDA error: (unknown error|all CUDA-capable devices are busy|system "
-        r"not yet initialized)",
+        rf"ncclUnhandledCudaError|ncclInternalError|{_CUDA}unknown error",
         OutcomeClass.COMM,
-        "The GPU or its driver failed, not the script: see the kernel's log for Xid messages, and `nvidia-smi`.",
-        is_hardware=True,
+        "NCCL_DEBUG=WARN prints which call failed; an Xid in the kernel's log would show that the GPU did.",
     ),
 )  # fmt: skip
-HARDWARE_XIDS = {48, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120, 121, 136, 140, 143, 154}
-"""Of NVIDIA's list: memory that cannot be corrected, NVLink, a GPU off the bus, its own controller."""
 
 _XID = re.compile(r"NVRM: Xid \((?P<gpu>[^)]*)\): (?P<number>\d+)(, pid='?(?P<pid>\d+))?")
 
@@ -104,14 +156,37 @@ def is_comm_error(error: RankError) -> bool:
     """
     text = f"{error.exception}: {error.message}"
     lost = bool(_COMM.search(text) or ("torch/distributed" in error.traceback and _CONNECTION.search(text)))
-    return lost and device_error(error) is None
+    is_short = _OUT_OF_MEMORY.search(error.message) or _DISK_FULL.search(error.message)
+    return lost and not is_short and device_error(error) is None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchdogReport:
+    """What NCCL's watchdog has found before it ended a rank."""
+
+    line: str
+    is_timeout: bool  # a collective that took too long; else an error, mostly that a peer had gone
+    seconds: float | None = None  # how long the collective took
+
+
+def watchdog_report(text: str) -> WatchdogReport | None:
+    """Of the output or the exception of a rank; None where there is none."""
+    found = list(_WATCHDOG.finditer(text))
+    timeouts = [match for match in found if match["timeout"] or match["stuck"] or "timed out" in match[0].lower()]
+    if not found:
+        return None
+    line = (timeouts or found)[0][0].strip()
+    seconds = _WATCHDOG_SECONDS.search(line)
+    return WatchdogReport(line[:500], bool(timeouts), None if seconds is None else int(seconds[1]) / 1000)
 
 
 def device_error(error: RankError) -> DeviceError | None:
     """What is known about an error of a GPU or of NCCL itself; None for all others."""
-    if error.exit_code is not None:
-        return None
-    return next((each for each in _DEVICE_ERRORS if each.pattern.search(error.message)), None)
+    return None if error.exit_code is not None else device_error_in(error.message)
+
+
+def device_error_in(text: str) -> DeviceError | None:
+    return next((each for each in _DEVICE_ERRORS if each.pattern.search(text)), None)
 
 
 def hardware_xid(kernel_log: list[str], pids: set[int]) -> str | None:

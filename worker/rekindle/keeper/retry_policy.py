@@ -13,6 +13,7 @@ from rekindle.contract.outcome import Outcome, OutcomeClass, Progress
 
 MIN_DELAY = 1.0  # seconds
 MAX_DELAY = 60.0  # seconds
+MAX_HARDWARE = 10  # retries in a row after errors of a GPU, without progress
 SIMILAR_SHARE = 0.2  # by which two running times may differ and still be similar
 SIMILAR_SECONDS = 1.0  # the same for short ones
 _OWN_SIGNALS = {"SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS"}
@@ -111,6 +112,8 @@ def decide(
     counts = _FailureCounts(healthy_seconds)
     for attempt in history:
         counts.add(attempt)
+    if last.outcome.evidence.get("hardware") and counts.free > MAX_HARDWARE:
+        return Stop(succeeded=False, reason=f"a GPU failed in {counts.free} attempts in a row without progress")
     if not counts.counted:
         return Retry(_delay(counts.fruitless - 1, jitter), _reason_of_free(last, counts))
     if (proof := _proof_of_a_bug(counts.before, last, repeated=counts.endings > 1)) is not None:

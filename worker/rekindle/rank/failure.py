@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rekindle.contract.run_dir.rank_records import RankError
-from rekindle.contract.safe_open import read_text_from, regular_size
+from rekindle.contract.safe_open import read_end
 
 _MAX_MESSAGE = 4000  # characters
 _MAX_TRACEBACK = 64_000  # characters
@@ -79,7 +79,7 @@ def _reason_of_unpickler(message: str) -> str:
 
 def _last_error_line(stderr: Path) -> str | None:
     """The latest line such as argparse's ``train.py: error: …``."""
-    text = read_text_from(stderr, max(0, regular_size(stderr) - _STDERR_TAIL))
+    text = read_end(stderr, _STDERR_TAIL)
     found = [line.strip() for line in text.splitlines() if _ERROR_LINE.search(line)]
     return found[-1] if found else None
 

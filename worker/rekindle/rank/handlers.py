@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from rekindle.contract.chaos import CHAOS_SIGNAL, Fault
+from rekindle.contract.debug_socket import HOOKED_RECORDERS
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import STACK_SIGNAL
@@ -76,9 +77,11 @@ def save_collectives(rank_dir: RankDir) -> None:
     """Write down which collectives this rank has called last: when it has failed, nobody can ask it any more."""
     with suppress(Exception):  # what torch's private function does must not hide why the script failed
         entries: list[dict[str, object]] = []
-        for recorder in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
-            if (dump := getattr(sys.modules[_C10D], recorder, None)) is not None:
-                entries += json.loads(dump(True, False)).get("entries", ())[-_KEPT_COLLECTIVES:]
+        recorders = [("_dump_fr_trace_json", ()), *(("_dump_fr_trace_json", (name,)) for name in HOOKED_RECORDERS)]
+        for name, backend in [*recorders, ("_dump_nccl_trace_json", ())]:
+            with suppress(AttributeError, TypeError):  # torch before 2.15 has one for all backends but NCCL
+                dump = getattr(sys.modules[_C10D], name)(True, False, *backend)
+                entries += json.loads(dump).get("entries", ())[-_KEPT_COLLECTIVES:]
         kept = [{key: entry[key] for key in _KEPT_KEYS} for entry in entries]
         if kept:
             write_json(rank_dir.collectives, {"entries": kept}, durable=False)

@@ -24,7 +24,9 @@ def check_job(client: Client, job: Job, home: Home | None) -> list[Finding]:
     findings += [check_rank(rank) for rank in ranks]
     if home is not None and ranks:
         attempt = home.run_dir(job["id"]).attempt(job["attempt"])
-        findings.append(collectives({rank["rank"]: last_collective(attempt.rank(rank["rank"])) for rank in ranks}))
+        findings.append(
+            collectives({rank["rank"]: last_collective(attempt.rank(rank["rank"]), on_gpu=True) for rank in ranks})
+        )
     return [*findings, snapshots(client.snapshots(job["id"])["items"])]
 
 

@@ -1,6 +1,5 @@
 """An attempt on one of its nodes: as on one machine, but it ends only when, and as, the leading keeper says."""
 
-import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from rekindle.keeper.cluster.messages import (
     UsageTaken,
 )
 from rekindle.keeper.cluster.node_link import LeaderLostError, LinkJournal, NodeLink
-from rekindle.keeper.diagnosis import root_cause
+from rekindle.keeper.diagnosis import has_timed_out, root_cause
 from rekindle.keeper.event_loop import EventLoop
 from rekindle.keeper.observers.usage import UsageLog
 from rekindle.keeper.torchrun.launcher import AgentLauncher
@@ -159,8 +158,8 @@ class NodeAttempt(Attempt):
     def _cause_is_known(self) -> bool:
         """Of a failure on this node that needs no look at the others."""
         cause = root_cause(self._ranks)
-        aborted = cause is not None and cause.signal == signal.SIGABRT and self._detector.is_aborted_by_gloo(cause)
-        return self._ranks.root_cause_is_known() and not aborted
+        needs_others = cause is not None and (self._detector.is_aborted_by_gloo(cause) or has_timed_out(cause))
+        return self._ranks.root_cause_is_known() and not needs_others
 
     def _kill_ranks(self, ending: Ending) -> None:
         """All but the one that failed first, whose exit functions may still run."""

@@ -24,6 +24,12 @@ class RankObservation:
     position: Frame | None  # innermost line of the user's own code
     history: list[Collective] = field(default_factory=list)  # its latest ones; empty where they are not known
     aborted: bool = False  # by gloo, which got something else from another rank than what it had asked for
+    waits: bool = False  # for other ranks, whatever its frames show: NCCL's collectives return at once
+
+    @property
+    def is_absent(self) -> bool:
+        """Known to do something else than to wait for other ranks."""
+        return bool(self.frames) and not self.waits and not waits_for_peers(self.frames)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,7 @@ def find_culprit(world: Sequence[RankObservation], finished: Sequence[FinishedRa
         return deviating
     if (behind := _behind(world)) is not None:
         return _blame(behind, _activity(behind))
-    absent = [rank for rank in world if rank.frames and not waits_for_peers(rank.frames)]
+    absent = [rank for rank in world if rank.is_absent]
     if absent and (len(absent) < len(world) or (len(world) == 1 and not finished)):
         return _blame(absent[0], _activity(absent[0]))
     if finished:
@@ -86,8 +92,11 @@ def find_deserter(
 ) -> Culprit | None:
     """The rank whose absence the ``failed`` ones have noticed by their lost connections; None where nothing shows it.
 
-    Where more ranks have finished than failed, those that failed have called what the others do not.
+    Where more ranks have finished than failed, those that failed have called what the others do not. A rank whose
+    collective took too long has waited as in a hang.
     """
+    if any(rank.waits for rank in failed):
+        return find_culprit([*failed, *running], finished)
     if finished and len(finished) <= len(failed):
         return _blame_finished(finished[0], failed)
     if finished:
@@ -97,7 +106,7 @@ def find_deserter(
         return deviating
     if (aborted := [rank for rank in failed if rank.aborted]) and len(aborted) == 1:
         return _blame_for_abort(aborted[0], [rank for rank in (*failed, *running) if rank.history])
-    gone = [rank for rank in running if rank.frames and not waits_for_peers(rank.frames)]
+    gone = [rank for rank in running if rank.is_absent]
     return _blame(gone[0], "had left the process group while the others still used it, and is") if gone else None
 
 
@@ -108,7 +117,7 @@ def _deviating(world: Sequence[RankObservation]) -> Culprit | None:
         return None
     ranks = [rank for rank in world if rank.sample.rank in found.ranks]
     if found.made is None:
-        absent = [rank for rank in ranks if rank.frames and not waits_for_peers(rank.frames)]
+        absent = [rank for rank in ranks if rank.is_absent]
         suspect = (absent or ranks)[0]
         return _blame(suspect, _activity(suspect)) if absent or len(ranks) == 1 else None
     others = [number for number in found.ranks if number != ranks[0].sample.rank]

@@ -1,7 +1,8 @@
 """Distinguishes an endless loop from an evaluation: both compute, outside of a collective and without a finished step.
 
 A loop that does nothing stays in one function of the user's own code, and its thread neither allocates memory, nor
-reads or writes, nor waits for another thread. Only on CPUs: a thread that waits for its GPU looks just like that.
+reads or writes, nor waits for another thread. A thread that waits for its GPU looks just like that, and stays at the
+line that waits: in a job of several ranks it counts as such a loop.
 """
 
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ class BusySample:
     frames: Sequence[Frame]  # main thread, innermost first; none where the rank did not answer in time
     events_before: tuple[int, ...] | None  # of the main thread so far
     events_after: tuple[int, ...] | None
+    waits_for_gpu: bool = False
 
 
 @dataclass(slots=True)
@@ -55,6 +57,8 @@ class DeadLoopDetector:
             return False
         counted = zip(one.events_after, other.events_before, strict=True)
         few = all(0 <= after - before <= _MAX_EVENTS for before, after in counted)
+        if one.waits_for_gpu or other.waits_for_gpu:
+            return few and one.waits_for_gpu == other.waits_for_gpu and list(one.frames) == list(other.frames)
         own_code = Path(other.frames[0].file).is_relative_to(self.code)
         return few and own_code and _functions(one.frames) == _functions(other.frames)
 

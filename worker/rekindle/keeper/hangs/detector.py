@@ -9,12 +9,13 @@ from pathlib import Path
 
 from rekindle.contract.debug_socket import collective_history, last_collective, parse_history, query
 from rekindle.contract.files import has_free_space, write_json
-from rekindle.contract.python_stacks import Frame, main_stack
+from rekindle.contract.python_stacks import Frame, main_stack, waits_for_gpu
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import AttemptDir
 from rekindle.contract.run_dir.rank_records import RankDone
-from rekindle.contract.safe_open import read_text_from, regular_size
+from rekindle.contract.safe_open import read_end, read_text_from, regular_size
 from rekindle.keeper.attempt_result import Culprit, Hang, RankResult
+from rekindle.keeper.diagnosis import has_timed_out
 from rekindle.keeper.hangs.culprit import (
     FinishedRank,
     RankObservation,
@@ -38,7 +39,6 @@ from rekindle.keeper.ranks.table import request_stacks
 INTERVAL = 1.0  # seconds between samples
 _PACE_INTERVAL = 10.0  # seconds between two times at which what was learned is saved
 _GLOO_ABORT = "gloo::EnforceNotMet"
-_STDERR_TAIL = 64 << 10  # bytes
 _SUSPENDED = 3.0  # seconds by which a sample is late only where this process itself was kept from running
 _STACK_TIMEOUT = 2.0  # seconds for all ranks to dump their stacks; a stopped one never does
 _MAX_STACK = 20_000  # characters of evidence per rank
@@ -166,21 +166,18 @@ class HangDetector:
 
     def is_aborted_by_gloo(self, rank: RankResult) -> bool:
         """A rank that gets a message of another size than it asked for ends by SIGABRT, in a thread of gloo's."""
-        return rank.signal == signal.SIGABRT and _GLOO_ABORT in self._end_of_stderr(rank)
+        return rank.signal == signal.SIGABRT and _GLOO_ABORT in read_end(self._dir.rank(rank.rank).log("stderr"))
 
     def _failed(self, rank: RankResult) -> RankObservation:
         directory, error, frames = self._dir.rank(rank.rank), rank.error, list[Frame]()
         position = None if error is None or error.file is None else Frame(error.file, error.line or 0, "")
-        if aborted := self.is_aborted_by_gloo(rank):  # faulthandler has left the stacks there
-            frames = main_stack(self._end_of_stderr(rank))
+        aborted, timed_out = self.is_aborted_by_gloo(rank), has_timed_out(rank)
+        if aborted or (timed_out and error is None):  # faulthandler has left the stacks there
+            frames = main_stack(read_end(directory.log("stderr")))
             position = position_in_code(frames, self._code)
         history = parse_history(read_text_from(directory.collectives, 0).encode())
         sample = RankSample(rank.rank, None, None, 0, 0.0, None, None)
-        return RankObservation(sample, frames, position, history, aborted)
-
-    def _end_of_stderr(self, rank: RankResult) -> str:
-        path = self._dir.rank(rank.rank).log("stderr")
-        return read_text_from(path, max(0, regular_size(path) - _STDERR_TAIL))
+        return RankObservation(sample, frames, position, history, aborted, waits=timed_out)
 
     def _finished(self, ranks: Iterable[RankResult]) -> list[FinishedRank]:
         found = {rank.rank: read_record(self._dir.rank(rank.rank).done, RankDone) for rank in ranks if rank.done}
@@ -202,13 +199,18 @@ class HangDetector:
         """Mark in ``world`` the ranks that are in an endless loop."""
         for rank in running:
             sample, directory = world[rank.rank], self._dir.rank(rank.rank)
-            busy = sample.state == "R" and not sample.in_collective and sample.device == "cpu"
+            on_gpu = sample.device == "cuda"
+            busy = sample.state == "R" and not sample.in_collective and not (on_gpu and self._is_alone)
             if not busy or self._stall.moves(sample):
                 self._dead_loops.forget(rank.rank)
                 continue
             before = main_thread_events(rank.pid)
             frames = main_stack((query(directory, "dump_traceback") or b"").decode(errors="replace"))
-            busy_sample = BusySample(sample.step, frames, before, main_thread_events(rank.pid))
+            waits = on_gpu and bool(frames) and waits_for_gpu(frames, _source_line(frames[0]))
+            if on_gpu and frames and not waits:
+                self._dead_loops.forget(rank.rank)
+                continue
+            busy_sample = BusySample(sample.step, frames, before, main_thread_events(rank.pid), waits)
             if self._dead_loops.add(rank.rank, busy_sample):
                 world[rank.rank] = replace(sample, in_dead_loop=True)
 
@@ -218,7 +220,11 @@ class HangDetector:
         if len(before) < len(world) or len(world) < 2:
             return
         leading = max(before.values())
-        again = {rank: last_collective(self._dir.rank(rank)) for rank, last in before.items() if last < leading}
+        again = {
+            rank: last_collective(self._dir.rank(rank), on_gpu=world[rank].device == "cuda")
+            for rank, last in before.items()
+            if last < leading
+        }
         after = {rank: last for rank, last in again.items() if last is not None}
         sample = CollectiveSample(before, ranks_behind(before, after))
         self._waits.add(sample)
@@ -234,7 +240,8 @@ class HangDetector:
                 sample,
                 frames[rank],
                 position_in_code(frames[rank], self._code),
-                collective_history(self._dir.rank(rank)),
+                collective_history(self._dir.rank(rank), on_gpu=sample.device == "cuda"),
+                waits=sample.device == "cuda" and sample.in_collective,
             )
             for rank, sample in world.items()
         ]
@@ -265,6 +272,11 @@ def explain_hang(stalled: float, world: WorldObservation) -> Hang:
     return Hang(stalled, find_culprit(world.running, world.finished), evidence)
 
 
+def _source_line(frame: Frame) -> str:
+    lines = read_text_from(Path(frame.file), 0).splitlines()
+    return lines[frame.line - 1] if 0 < frame.line <= len(lines) else ""
+
+
 def _with_known(sample: RankSample, before: RankSample | None) -> RankSample:
     """On a busy machine a recorder may not answer in time: then what it answered last holds, not that it changed."""
     if sample.collectives is not None or before is None:
@@ -274,4 +286,5 @@ def _with_known(sample: RankSample, before: RankSample | None) -> RankSample:
         collectives=before.collectives,
         total_collectives=before.total_collectives,
         in_collective=before.in_collective,
+        is_blind=before.is_blind,
     )

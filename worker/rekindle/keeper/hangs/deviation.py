@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from rekindle.contract.debug_socket import Collective
 
 _MAX_CONTEXT = 300  # collectives before the one in question that are compared
-_DEFAULT_GROUP = "0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class Deviation:
 
 def describe(one: Collective) -> str:
     """Such as ``all_reduce number 38 ([[10]] Float)``."""
-    group = "" if one.group == _DEFAULT_GROUP else f" of group {one.group}"
+    group = "" if one.in_default_group else f" of group {one.group}"
     return f"{one.operation} number {one.number}{group}" + (f" ({one.shape})" if one.shape else "")
 
 
@@ -72,7 +71,7 @@ def _first_unmatched(rank: int, histories: Mapping[int, Sequence[Collective]]) -
     for index, one in enumerate(histories[rank]):
         for known, last in zip(by_number, latest, strict=True):
             kind = known.get((one.group, one.number), _kind(one))  # the recorder forgets the oldest ones
-            member = one.group in last or one.group == _DEFAULT_GROUP
+            member = one.group in last or one.in_default_group
             if kind != _kind(one) or (member and one.number > last.get(one.group, 0)):
                 return index
     return None

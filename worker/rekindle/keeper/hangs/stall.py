@@ -3,7 +3,7 @@
 A job is as fast as its slowest rank, so progress is the world's: a step counts when any rank has finished one that
 none had finished before, or when all went back to an earlier one. A script that reports no steps is judged by its
 collectives, its output and its processor time: all three must stall. Processor time spent waiting in a collective is
-no progress; what is spent outside of one (an evaluation, a compilation) is.
+no progress, and one of NCCL waits at full speed; what is spent outside of one (an evaluation, a compilation) is.
 """
 
 import statistics
@@ -143,7 +143,12 @@ class StallDetector:
             return False
         least = IDLE * (now - (self._sampled_at or now))
         before = {sample.rank: sample.cpu for sample in self._world}
-        outside = [sample for sample in world if not sample.in_collective and not sample.in_dead_loop]
+        known = any(sample.in_collective for sample in world)  # then those outside do something else
+        outside = [
+            sample
+            for sample in world
+            if not sample.in_collective and not sample.in_dead_loop and (known or not sample.is_blind)
+        ]
         return any(sample.cpu - before.get(sample.rank, sample.cpu) > least for sample in outside)
 
     def _remember(self, now: float, world: Sequence[RankSample]) -> None:

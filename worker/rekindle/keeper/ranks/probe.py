@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rekindle.contract.debug_socket import collectives
+from rekindle.contract.debug_socket import Collectives, collectives
 from rekindle.contract.processes import cpu_seconds, descendants, process_state
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir
@@ -25,6 +25,7 @@ class RankSample:
     total_collectives: int = 0  # enqueued in all its process groups together, as far as known
     in_collective: bool = False  # one has not completed, as far as known
     device: str = "cpu"  # kind, as assigned
+    is_blind: bool = False  # it may be in a collective on its GPU that nobody knows
     reported_steps: int = 0  # in this attempt
     steps_per_second: float | None = None  # as the script reports it
     in_dead_loop: bool = False  # computes, and does nothing that a computation with a purpose does
@@ -36,7 +37,9 @@ def probe(rank: int, pid: int, rank_dir: RankDir, *, alone: bool = False) -> Ran
     ``alone``: of a job of one rank, which may leave all work to processes that it has started: their time counts, too.
     """
     tree = (pid, *descendants(pid)) if alone else (pid,)
-    status, recorder = read_record(rank_dir.status, RankStatus), collectives(rank_dir)
+    status = read_record(rank_dir.status, RankStatus)
+    device = "cpu" if status is None else status.device.partition(":")[0]
+    recorder = collectives(rank_dir, on_gpu=device == "cuda")
     return RankSample(
         rank=rank,
         step=None if status is None else status.step,
@@ -49,8 +52,14 @@ def probe(rank: int, pid: int, rank_dir: RankDir, *, alone: bool = False) -> Ran
         in_collective=recorder is not None and recorder.in_flight,
         reported_steps=0 if status is None else status.reported_steps,
         steps_per_second=None if status is None else status.steps_per_second,
-        device="cpu" if status is None else status.device.partition(":")[0],
+        device=device,
+        is_blind=device == "cuda" and not alone and not _knows_gpu(recorder),
     )
+
+
+def _knows_gpu(recorder: Collectives | None) -> bool:
+    """Of a rank on a GPU: whether its collectives there are known, or it has made no group."""
+    return recorder is not None and (recorder.on_gpu or recorder.last_enqueued is None)
 
 
 def main_thread_events(pid: int) -> tuple[int, ...] | None:

@@ -9,8 +9,10 @@ from pathlib import Path
 from rekindle.contract.processes import has_signal_handler
 from rekindle.contract.run_dir.paths import AttemptDir
 from rekindle.contract.run_dir.rank_records import STACK_SIGNAL
+from rekindle.contract.safe_open import read_end
 from rekindle.keeper.attempt_result import RankResult, read_markers, read_rank_result, stopped_by_torchrun
-from rekindle.keeper.diagnosis import is_cascade
+from rekindle.keeper.diagnosis import has_timed_out, is_cascade
+from rekindle.keeper.error_kinds import watchdog_report
 from rekindle.keeper.ranks.oom_killer import oom_evidence, oom_kills
 
 
@@ -59,6 +61,9 @@ class RankTable:
         rank.exit_code, rank.signal = self._exits.get(rank.pid, (None, None))
         if rank.signal == signal.SIGTERM:
             rank.stopped_by_torchrun = stopped_by_torchrun(self._agent_log, rank.pid)
+        if rank.signal == signal.SIGABRT:
+            report = watchdog_report(read_end(self._dir.rank(rank.rank).log("stderr")))
+            rank.watchdog = None if report is None else report.line
 
     def record_status(self, pid: int, status: int) -> None:
         """``status`` as of ``os.waitpid``."""
@@ -94,8 +99,12 @@ class RankTable:
         return [rank for rank in self if rank.failed]
 
     def root_cause_is_known(self) -> bool:
-        """True once a failure is known that is not the consequence of another's."""
-        return any(not is_cascade(rank) and (rank.error is not None or rank.explained) for rank in self.failed())
+        """True once a failure is known that is not the consequence of another's, or that a collective has timed out.
+
+        The rank that the others have waited for must be looked at before torchrun stops it.
+        """
+        failed = [rank for rank in self.failed() if rank.error is not None or rank.explained]
+        return any(not is_cascade(rank) or has_timed_out(rank) for rank in failed)
 
     def close(self, *, torchrun_succeeded: bool) -> None:
         """Everything has ended: fill in how. torchrun succeeds only when every rank's exit code is 0."""
