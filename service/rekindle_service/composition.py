@@ -5,6 +5,7 @@ import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -134,10 +135,11 @@ def _closing(stack: ExitStack, part: _Part) -> _Part:
 
 def _devices(settings: Settings, home: Home, store: Store, stack: ExitStack) -> _Devices:
     machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
+    find_again = partial(find_machine, 0, exclude=settings.excluded_devices)
     probe = GpuProbe([slot.uuid for slot in machine.slots if slot.uuid])
     states = DeviceStates(store, machine, DeviceHealth())
     monitor = _closing(stack, MachineMonitor(machine, home.root, probe.readings))
-    return _Devices(machine, states, monitor, _closing(stack, DeviceWatch(store, home, states, probe)))
+    return _Devices(machine, states, monitor, _closing(stack, DeviceWatch(store, home, states, probe, find_again)))
 
 
 def _app_state(

@@ -32,23 +32,40 @@ static unsigned long long figure(const char *what, void *handle) {
     return found;
 }
 int nvmlInit_v2(void) { return 0; }
-int nvmlInitWithFlags(unsigned flags) { return 0; }
+int nvmlInitWithFlags(unsigned flags) { return figure("refuses", (void *)1); }
 int nvmlShutdown(void) { return 0; }
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = 4; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) { *handle = (void *)(index + 1L); return index >= 4; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
+    *handle = (void *)(index + 1L);
+    return index >= 4 ? 2 : figure("lost", *handle) ? 15 : 0;
+}
+int nvmlDeviceGetMigMode(void *handle, unsigned *now, unsigned *pending) {
+    *now = *pending = figure("mig", handle) > 0;
+    return 0;
+}
+int nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned *count) { *count = 7; return 0; }
+int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned index, void **instance) {
+    *instance = handle + 100 * (index + 1);
+    return index < figure("mig", handle) ? 0 : 6;
+}
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
     unsigned index = 9;
     sscanf(uuid, "GPU-000%u", &index);
-    if (figure("lost", (void *)(index + 1L))) return 15;
     return nvmlDeviceGetHandleByIndex_v2(index, handle);
 }
-int nvmlDeviceGetName(void *handle, char *name, unsigned length) { snprintf(name, length, "Stand-in"); return 0; }
+int nvmlDeviceGetName(void *handle, char *name, unsigned length) {
+    snprintf(name, length, figure("fast", handle) ? "Fast one" : "Stand-in");
+    return 0;
+}
 int nvmlDeviceGetUUID(void *handle, char *uuid, unsigned length) {
-    snprintf(uuid, length, "GPU-000%ld", number(handle));
+    long gpu = number(handle) % 100, instance = number(handle) / 100;
+    if (instance) snprintf(uuid, length, "MIG-000%ld-%ld", gpu, instance - 1);
+    else snprintf(uuid, length, "GPU-000%ld", gpu);
     return 0;
 }
 int nvmlDeviceGetMemoryInfo(void *handle, memory *info) {
     memset(info, 0, sizeof *info);
+    if (figure("no-memory", handle)) return 3;
     while (figure("hangs", handle)) usleep(10000);
     info->total = 1ULL << 34;
     info->used = figure("used", handle);
@@ -121,7 +138,11 @@ class NvidiaMachine:
     directory: Path
 
     def say(self, what: str, gpu: int, value: str = "1") -> None:
-        """``used`` bytes, ``processes`` (pids and bytes), ``errors``, ``remap``, ``lost``, ``hangs`` or ``xid``."""
+        """From the next question on.
+
+        ``used`` bytes, ``processes`` (pids and bytes), ``errors``, ``remap``, ``lost``, ``hangs``, ``xid``, ``mig``
+        instances, ``fast``, ``no-memory``; of GPU 0 also with which error the driver ``refuses``.
+        """
         new = self.directory / f".{what}-{gpu}"
         new.write_text(value)
         new.replace(self.directory / f"{what}-{gpu}")

@@ -69,7 +69,7 @@ def watched(library: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     where.create()
     devices = DeviceStates(store, MACHINE, DeviceHealth())
     probe = GpuProbe([str(slot.uuid) for slot in MACHINE.slots], interval=0.05, timeout=0.5)
-    watch = DeviceWatch(store, where, devices, probe)
+    watch = DeviceWatch(store, where, devices, probe, lambda: MACHINE, lambda: 0)
     found = Watched(NvidiaMachine(library), store, where, devices, watch, probe)
     watch.start()
     assert found.health.unusable() == dict.fromkeys((slot.name for slot in MACHINE.slots), STARTING)
@@ -197,3 +197,24 @@ def test_the_revision_changes_only_with_the_health_of_a_device(watched: Watched)
     watched.driver.say("processes", 0, f"{os.getpid()} {GIB}")
     until(watched.health.unusable, "the stranger is known")
     assert watched.health.revision == before + 1
+
+
+def test_gpus_that_the_driver_does_not_know_yet_are_searched_until_it_does(
+    library: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library))
+    for name in ("_INTERVAL", "_SEARCH_INTERVAL"):
+        monkeypatch.setattr(f"rekindle_service.scheduler.device_watch.{name}", 0.05)
+    where, store = Home(home), open_store(home)
+    where.create()
+    machine, found = Machine(()), Machine(())
+    probe = GpuProbe([], interval=0.05, timeout=5.0)
+    watch = DeviceWatch(store, where, DeviceStates(store, machine, DeviceHealth()), probe, lambda: found, lambda: 2)
+    watch.start()
+    try:
+        found = Machine(MACHINE.slots[:2], known_gpus=2)
+        until(lambda: set(probe.readings()) == {str(slot.uuid) for slot in MACHINE.slots[:2]}, "the GPUs are asked")
+        assert machine.slots == MACHINE.slots[:2]
+    finally:
+        watch.close()
+        store.close()

@@ -68,7 +68,7 @@ def test_a_decision_about_a_row_that_has_changed_since_is_dropped(store):
 
 def test_the_keeper_is_asked_to_drain_or_to_continue_on_other_slots(store, tmp_path):
     home = Home(tmp_path / "home")
-    writer = IntentWriter(home, 600.0, None, 60.0, gpu_machine(2).slots)
+    writer = IntentWriter(home, 600.0, None, 60.0, gpu_machine(2))
     queued = queued_job(store, home, device="cuda", min_ranks=1, max_ranks=2)
     started = {"devices": ["cuda:0"], "run": 1, "can_resize": True}
     job = store.transition(queued.id, JobState.STARTING, expected={JobState.QUEUED}, reason="…", **started)

@@ -3,8 +3,10 @@
 import itertools
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pynvml
@@ -20,6 +22,7 @@ TOPOLOGY_LEVELS = ("nvlink", "pix", "pxb", "phb", "node", "sys")
 """Kinds of link between two GPUs, best first, by the names that ``nvidia-smi topo`` uses."""
 
 _LINKED = "nvlink"
+_NVIDIA, _DISPLAY = "0x10de", "0x03"  # a vendor on the PCI bus, and the class of what can show or compute
 _MAX_GROUPS = 2000  # that are compared with each other
 _LEVELS = {0: "pix", 10: "pix", 20: "pxb", 30: "phb", 40: "node", 50: "sys"}
 
@@ -39,9 +42,9 @@ class Slot:
     model: str | None = None
     """Model of the GPU; null for a CPU slot."""
     memory: int | None = None
-    """Memory of the GPU in bytes; null for a CPU slot."""
+    """Memory of the GPU in bytes; null for a CPU slot, and where the driver does not report it."""
     uuid: str | None = None
-    """UUID of the GPU: its index can change with a reboot, this cannot."""
+    """UUID of the GPU, or of its MIG instance: its index can change with a reboot, this cannot."""
     bus_id: str | None = None
     """Address of the GPU on the PCI bus, as in `/sys/bus/pci/devices`."""
     numa_node: int | None = None
@@ -62,34 +65,50 @@ class Link:
     """Kind of the link, as `nvidia-smi topo` names it, such as `NV4` or `PHB`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Machine:
-    """All slots that there will be until the server is restarted, and the links between the GPUs."""
+    """All slots, and the links between the GPUs. GPUs that the driver did not know at the start are added later."""
 
     slots: tuple[Slot, ...]
     links: tuple[Link, ...] = ()
+    known_gpus: int = 0  # by the driver, also those that are hidden from this server, or that MIG divides
 
     def count(self, device: str) -> int:
         return sum(slot.device == device for slot in self.slots)
+
+    def add(self, found: "Machine") -> list[Slot]:
+        """The GPUs of ``found`` that were not known, and are slots from now on."""
+        known, names = {slot.uuid for slot in self.slots}, {slot.name for slot in self.slots}
+        new = [slot for slot in found.slots if slot.name not in names and slot.uuid not in known]
+        self.known_gpus = found.known_gpus
+        self.links = tuple({(link.first, link.second): link for link in (*self.links, *found.links)}.values())
+        self.slots = tuple(sorted((*self.slots, *new), key=lambda slot: (slot.device != "cuda", slot.index)))
+        return new
 
 
 def find_machine(
     cpu_slots: int, environment: Mapping[str, str] = os.environ, *, exclude: Sequence[str] = ()
 ) -> Machine:
-    """Detect once. GPUs are those of the NVIDIA driver, less those that CUDA_VISIBLE_DEVICES hides from this server.
+    """Ask the NVIDIA driver for its GPUs, less those that CUDA_VISIBLE_DEVICES hides from this server.
 
     ``exclude`` names further GPUs that no job gets, by slot name, index or UUID.
     """
     cpus = tuple(Slot(f"cpu:{index}", "cpu", index) for index in range(cpu_slots))
-    gpus, links = _find_gpus()
+    gpus, links, known = _find_gpus()
     hidden = visible_gpus(gpus, ",".join(name.removeprefix("cuda:") for name in exclude))
     unknown = [name for name in exclude if not visible_gpus(gpus, name.removeprefix("cuda:"))]
     if unknown:
         _log.warning("exclude_devices names GPUs that this machine does not have", devices=unknown)
-    seen = visible_gpus(gpus, environment.get("CUDA_VISIBLE_DEVICES"))
+    setting = environment.get("CUDA_VISIBLE_DEVICES")
+    seen = visible_gpus(gpus, setting)
+    if _is_ambiguous(gpus, setting, environment):
+        _log.warning(
+            "CUDA_VISIBLE_DEVICES is read in the order of nvidia-smi, as with CUDA_DEVICE_ORDER=PCI_BUS_ID",
+            to=[f"{gpu.name} {gpu.model}" for gpu in seen],
+        )
     visible = tuple(gpu for gpu in seen if gpu not in hidden)
     names = {slot.name for slot in visible}
-    return Machine((*visible, *cpus), tuple(link for link in links if {link.first, link.second} <= names))
+    return Machine((*visible, *cpus), tuple(link for link in links if {link.first, link.second} <= names), known)
 
 
 def visible_gpus(gpus: Iterable[Slot], setting: str | None) -> tuple[Slot, ...]:
@@ -101,9 +120,26 @@ def visible_gpus(gpus: Iterable[Slot], setting: str | None) -> tuple[Slot, ...]:
         gpu
         for gpu in gpus
         if any(
-            name == str(gpu.index) or (name.startswith("GPU-") and (gpu.uuid or "").startswith(name)) for name in names
+            name == str(gpu.index) or (name.startswith(("GPU-", "MIG-")) and (gpu.uuid or "").startswith(name))
+            for name in names
         )
     )
+
+
+def count_on_bus(devices: Path = Path("/sys/bus/pci/devices")) -> int:
+    """The GPUs of NVIDIA that the kernel has found, whether or not a driver serves them."""
+    found = 0
+    for device in devices.glob("*"):
+        with suppress(OSError):
+            vendor, kind = (device / "vendor").read_text().strip(), (device / "class").read_text().strip()
+            found += vendor == _NVIDIA and kind.startswith(_DISPLAY)
+    return found
+
+
+def _is_ambiguous(gpus: Sequence[Slot], setting: str | None, environment: Mapping[str, str]) -> bool:
+    """Whether CUDA itself would read the indices of ``setting`` differently: it counts the fastest GPU first."""
+    indexed = any(name.strip().isdecimal() for name in (setting or "").split(","))
+    return indexed and len({gpu.model for gpu in gpus}) > 1 and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
 
 
 def choose_slots(
@@ -175,42 +211,78 @@ def cuda_visible_devices(slots: Iterable[Slot], names: Iterable[str]) -> str:
     return ",".join(by_name[name].uuid or str(by_name[name].index) for name in names if name in by_name)
 
 
-def _find_gpus() -> tuple[list[Slot], list[Link]]:
+def _find_gpus() -> tuple[list[Slot], list[Link], int]:
+    """And how many GPUs of the machine answer."""
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return [], []  # no driver, hence no GPUs
+    except pynvml.NVMLError as error:
+        if error.value != pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+            _log.warning("The NVIDIA driver cannot be used; there are no GPUs", error=str(error))
+        return [], [], 0
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        gpus = [_describe(index, handle) for index, handle in enumerate(handles)]
-        pairs = itertools.combinations(zip(gpus, handles, strict=True), 2)
-        return gpus, [Link(one.name, other.name, _link(a, b)) for (one, a), (other, b) in pairs]
+        handles, known = _handles()
+        gpus = [_describe(index, handle) for index, handle in handles.items()]
+        pairs = itertools.combinations(zip(gpus, handles.values(), strict=True), 2)
+        return gpus, [Link(one.name, other.name, _link(a, b)) for (one, a), (other, b) in pairs], known
     except pynvml.NVMLError as error:
         _log.warning("The NVIDIA driver answers with an error; no GPU is used", error=str(error))
-        return [], []
+        return [], [], 0
     finally:
         pynvml.nvmlShutdown()
 
 
+def _handles() -> tuple[dict[int, Any], int]:
+    """What CUDA can use, by index: each GPU that answers, or where MIG divides it, its instances; how many answer."""
+    handles, index, known = dict[int, Any](), 0, 0
+    for number in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            gpu = pynvml.nvmlDeviceGetHandleByIndex(number)
+            pynvml.nvmlDeviceGetUUID(gpu)
+        except pynvml.NVMLError as error:
+            _log.warning("A GPU does not answer; no job gets it", gpu=number, error=str(error))
+            index += 1
+            continue
+        known += 1
+        for handle in _instances(gpu):
+            handles[index] = handle
+            index += 1
+    return handles, known
+
+
+def _instances(gpu: Any) -> list[Any]:
+    """Of a GPU that MIG divides; else the GPU itself."""
+    if _ask(pynvml.nvmlDeviceGetMigMode, gpu, default=[0])[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+        return [gpu]
+    count = _ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu, default=0)
+    found = [_ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, index, default=None) for index in range(count)]
+    return [handle for handle in found if handle is not None]
+
+
 def _describe(index: int, handle: Any) -> Slot:
-    bus_id = _bus_id(handle)
+    bus_id, memory = _bus_id(handle), _ask(pynvml.nvmlDeviceGetMemoryInfo, handle, default=None)
     return Slot(
         name=f"cuda:{index}",
         device="cuda",
         index=index,
-        model=pynvml.nvmlDeviceGetName(handle),
-        memory=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
-        uuid=pynvml.nvmlDeviceGetUUID(handle),
+        model=_ask(pynvml.nvmlDeviceGetName, handle, default=None),
+        memory=None if memory is None else int(memory.total),
+        uuid=_ask(pynvml.nvmlDeviceGetUUID, handle, default=None),
         bus_id=bus_id,
         numa_node=None if bus_id is None else numa_node(bus_id),
     )
 
 
-def _bus_id(handle: Any) -> str | None:
+def _ask(function: Callable[..., Any], *arguments: Any, default: Any) -> Any:
+    """``default`` where this GPU, or this driver, does not support the call."""
     try:
-        return kernel_bus_id(str(pynvml.nvmlDeviceGetPciInfo(handle).busId))
+        return function(*arguments)
     except pynvml.NVMLError:
-        return None
+        return default
+
+
+def _bus_id(handle: Any) -> str | None:
+    found = _ask(pynvml.nvmlDeviceGetPciInfo, handle, default=None)
+    return None if found is None else kernel_bus_id(str(found.busId))
 
 
 def kernel_bus_id(bus_id: str) -> str:

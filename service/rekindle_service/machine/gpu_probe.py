@@ -81,12 +81,12 @@ class _Events:
         self._names: dict[int, str] = {}
         self._set = None
         with suppress(pynvml.NVMLError):
-            events = pynvml.nvmlEventSetCreate()
-            for uuid in uuids:
+            self._set = pynvml.nvmlEventSetCreate()
+        for uuid in uuids if self._set is not None else ():
+            with suppress(pynvml.NVMLError):  # of a GPU that is lost, or a part of one
                 handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-                pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
+                pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._set)
                 self._names[_address(handle)] = uuid
-            self._set = events
         self._found: list[tuple[str, int]] = []
 
     def wait(self, seconds: float) -> None:

@@ -33,6 +33,12 @@ class GpuProbe:
         self._xids: list[tuple[str, int]] = []
         self._problem = STARTING
 
+    def watch(self, uuids: list[str]) -> None:
+        """Ask for these GPUs from now on."""
+        self._uuids = uuids
+        if self._process is not None:
+            self._process.kill()  # another one starts at the next poll
+
     def poll(self) -> GpuReport | str:
         """The latest report, with all Xids since the last call, or a sentence that says why there is none."""
         now = time.monotonic()

@@ -1,7 +1,7 @@
 """Keeps what is known of devices up to date: who uses them, and which have failed."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -9,7 +9,7 @@ from rekindle.contract.locks import lock_holder
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.device_states import DeviceStates
-from rekindle_service.machine.devices import Slot
+from rekindle_service.machine.devices import Machine, Slot, count_on_bus
 from rekindle_service.machine.gpu_holders import describe_user
 from rekindle_service.machine.gpu_probe_client import STARTING, GpuProbe
 from rekindle_service.machine.gpu_report import (
@@ -30,23 +30,48 @@ from rekindle_service.store.tables import Job
 _log = structlog.get_logger(__name__)
 
 _INTERVAL = 1.0  # seconds
+_SEARCH_INTERVAL = 30.0  # seconds, while the driver knows fewer GPUs than the machine has
 
 
 class DeviceWatch:
-    """A thread of its own, and none on a machine without GPUs: CPU slots are disabled by people only."""
+    """A thread of its own, and none on a machine without GPUs: CPU slots are disabled by people only.
 
-    def __init__(self, store: Store, home: Home, devices: DeviceStates, probe: GpuProbe) -> None:
+    A server may start before the driver does: while that knows fewer GPUs than are on the bus, it is asked again.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        home: Home,
+        devices: DeviceStates,
+        probe: GpuProbe,
+        find: Callable[[], Machine],
+        on_bus: Callable[[], int] = count_on_bus,
+    ) -> None:
+        """``find`` asks the driver."""
         self._store, self._home, self._devices = store, home, devices
-        self._gpus = [slot for slot in devices.machine.slots if slot.device == "cuda"]
+        self._find, self._on_bus = find, on_bus()
+        self._search_at = time.monotonic() + _SEARCH_INTERVAL
         self._probe = probe
         self._suspected: set[str] = set()  # slots that were in use by something unknown at the last check
         self._kills = RepeatedKills()
         self._last_event: int | None = None
         self._thread = PeriodicThread("devices", self.check, _INTERVAL, "The devices could not be checked")
 
+    @property
+    def _are_missing(self) -> bool:
+        return self._on_bus > self._devices.machine.known_gpus
+
+    @property
+    def _gpus(self) -> list[Slot]:
+        return [slot for slot in self._devices.machine.slots if slot.device == "cuda"]
+
     def start(self) -> None:
         """No GPU is given out before it was checked."""
-        if self._gpus:
+        if self._are_missing:
+            known = self._devices.machine.known_gpus
+            _log.warning("The NVIDIA driver does not know all GPUs of this machine", known=known, on_bus=self._on_bus)
+        if self._gpus or self._are_missing:
             self._devices.health.set_in_use({slot.name: STARTING for slot in self._gpus})
             self._thread.start()
 
@@ -56,6 +81,10 @@ class DeviceWatch:
 
     def check(self) -> None:
         """One thread at a time. Raises StorageError."""
+        if self._are_missing and time.monotonic() >= self._search_at:
+            self._search()
+        if not self._gpus:
+            return
         report = self._probe.poll()
         if isinstance(report, str):
             self._devices.health.set_in_use({slot.name: report for slot in self._gpus})
@@ -63,6 +92,13 @@ class DeviceWatch:
             self._check_users(report)
             self._check_faults(report)
         self._check_kills()
+
+    def _search(self) -> None:
+        self._search_at = time.monotonic() + _SEARCH_INTERVAL
+        if new := self._devices.machine.add(self._find()):
+            self._devices.health.set_in_use({slot.name: STARTING for slot in self._gpus})
+            self._probe.watch([slot.uuid for slot in self._gpus if slot.uuid])
+            _log.info("The NVIDIA driver knows more GPUs", devices=[slot.name for slot in new])
 
     def _check_users(self, report: GpuReport) -> None:
         jobs = [job for job in self._store.jobs_in(HOLDING_SLOTS) if not job.spec.is_cluster]

@@ -1,14 +1,13 @@
 """``intent.json``: what the server requests of the keeper of a job now."""
 
 import time
-from collections.abc import Sequence
 
 from rekindle.contract.files import read_json, write_json
 from rekindle.contract.job import RunIntent
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.states import JobIntent
 from rekindle_service.config.home import Home
-from rekindle_service.machine.devices import Slot, cuda_visible_devices
+from rekindle_service.machine.devices import Machine, cuda_visible_devices
 from rekindle_service.store.mutations import is_stopping
 from rekindle_service.store.tables import Job
 
@@ -24,9 +23,9 @@ class IntentWriter:
         healthy_seconds: float,
         log_bytes: int | None,
         host_timeout: float,
-        slots: Sequence[Slot] = (),
+        machine: Machine,
     ) -> None:
-        self._home, self._slots = home, slots
+        self._home, self._machine = home, machine
         self._healthy_seconds, self._log_bytes, self._host_timeout = healthy_seconds, log_bytes, host_timeout
         self._leaving: dict[str, tuple[int, float]] = {}  # by job: its run, and since when an earlier one's keeper ends
 
@@ -87,7 +86,7 @@ class IntentWriter:
         """As the keeper is to name them to the ranks; None where it has no say in that."""
         if job.spec.is_cluster or job.spec.device_kind != "cuda":
             return None
-        return cuda_visible_devices(self._slots, devices).split(",")
+        return cuda_visible_devices(self._machine.slots, devices).split(",")
 
 
 def _chosen_snapshot(job: Job) -> int | None:

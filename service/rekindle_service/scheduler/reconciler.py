@@ -65,7 +65,7 @@ class Reconciler:
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
         self._runner = IsolatedRunner(job_seconds, self._show_problem, passing=(StorageError,))
-        intents = IntentWriter(home, healthy_seconds, log_bytes, host_timeout, machine.slots)
+        intents = IntentWriter(home, healthy_seconds, log_bytes, host_timeout, machine)
         self._running = RunningJobs(store, home, self._runner, intents, launch, cluster, on_end=self.wake)
         health = device_health or DeviceHealth()
         self._queue = QueueScheduler(
