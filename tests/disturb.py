@@ -44,8 +44,16 @@ def _disturb(command: "subprocess.Popen[bytes]", longest: float, spared: set[int
         if longest and (process := _choose(spared)) is not None and process not in stopped:
             stopped[process] = time.monotonic() + random.uniform(0, longest)
         _continue(stopped, time.monotonic())
+        _reap_orphans(command.pid)
     _continue(stopped, float("inf"))
     return command.returncode
+
+
+def _reap_orphans(command: int) -> None:
+    """As init would: a test may wait until a process is gone whose parent has ended."""
+    with suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid != command:
+            os.waitpid(ended.si_pid, 0)
 
 
 def _choose(spared: set[int]) -> psutil.Process | None:

@@ -29,6 +29,15 @@ int nvmlDeviceGetMemoryInfo(void *handle, memory *info) {{
     info->free = info->total - info->used;
     return !found;
 }}
+typedef struct {{ unsigned pid; unsigned long long bytes; unsigned instance, compute; }} process;
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, process *found) {{
+    FILE *file = fopen(USED ".processes", "r");
+    unsigned room = *count;
+    *count = 0;
+    while (file && *count < room && fscanf(file, "%u", &found[*count].pid) == 1) ++*count;
+    if (file) fclose(file);
+    return !file;
+}}
 int nvmlDeviceGetUtilizationRates(void *handle, rates *told) {{ told->gpu = {UTILIZATION}; return UTILIZATION_ANSWER; }}
 int nvmlDeviceGetTemperature(void *handle, int sensor, unsigned *degrees) {{ *degrees = {TEMPERATURE}; return 0; }}
 int nvmlDeviceGetPowerUsage(void *handle, unsigned *milliwatts) {{ *milliwatts = {MILLIWATTS}; return 0; }}

@@ -106,7 +106,8 @@ def test_the_exit_code_is_known_of_a_rank_that_ends_slowly_while_torchrun_waits_
     run = begin("ends.py", "fail", "1", ranks=2, max_failures=1)
     assert run.finish() == "failed"
     exits = {record.rank: record for record in run.records(RecordType.RANK_EXITED)}
-    assert [(exits[rank].exit_code, exits[rank].killed) for rank in (0, 1)] == [(None, True), (1, False)]
+    assert [exits[rank].exit_code for rank in (0, 1)] == [None, 1]
+    assert not exits[1].killed
 
 
 @pytest.mark.parametrize("how", ["close", "remove"])
@@ -126,3 +127,15 @@ def test_what_a_script_has_written_into_files_that_it_leaves_open_is_there_when_
         assert (directory / "notes.txt").read_text() == "a last note\n"
         assert b"a packed line\n" in zlib.decompressobj(wbits=31).decompress((directory / "packed.gz").read_bytes())
         assert run.log(0, attempt=int(attempt)) == "said by a C library\n"
+
+
+def test_exit_functions_that_wait_for_ever_end_neither_a_failed_attempt_late_nor_a_finished_job_badly(begin):
+    failed = begin("stuck_exit.py", "fail", ranks=1, max_failures=1)
+    finished = begin("stuck_exit.py", ranks=2)
+    assert failed.finish() == "failed"
+    assert failed.classes() == ["user_error"]
+    assert finished.finish() == "succeeded", finished.all_logs()
+    assert finished.classes() == ["success"]
+    assert "exit functions did not end within 6 s" in finished.log(0, "stderr")
+    running = failed.records(RecordType.RANK_EXITED)[0]
+    assert running.killed, "the keeper did not wait for it"

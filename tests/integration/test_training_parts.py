@@ -26,6 +26,35 @@ def draw():
     return random.random(), float(np.random.random()), torch.rand(3).tolist()
 
 
+class _Generators:
+    """Those of a rank's GPUs, as ``torch.cuda`` shows them: there is no GPU here."""
+
+    def __init__(self, states):
+        self.states = [torch.tensor(state) for state in states]
+
+    def install(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: len(self.states))
+        monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: self.states[device.index].clone())
+        monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [state.clone() for state in self.states])
+        monkeypatch.setattr(
+            torch.cuda, "set_rng_state", lambda state, device: self.states.__setitem__(device.index, state)
+        )
+        monkeypatch.setattr(
+            torch.cuda, "set_rng_state_all", lambda states: self.states.__setitem__(slice(None), states)
+        )
+
+
+@pytest.mark.parametrize(("gpus", "restored"), [([0, 0], [5, 6]), ([0, 0, 0], [0, 6, 0])], ids=["as many", "another"])
+def test_the_generators_of_all_gpus_of_a_rank_are_kept_where_it_has_as_many_again(monkeypatch, gpus, restored):
+    second = torch.device("cuda", 1)
+    _Generators([5, 6]).install(monkeypatch)
+    state = rng.capture(second)
+    found = _Generators(gpus)
+    found.install(monkeypatch)
+    rng.restore(state, second)
+    assert [int(each) for each in found.states] == restored
+
+
 def test_random_numbers_continue_where_they_were_saved_in_a_file_that_runs_no_code(tmp_path):
     rng.seed_all(2**64 - 1)
     torch.save(rng.capture(CPU), tmp_path / "rng.pt")

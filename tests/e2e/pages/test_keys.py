@@ -7,6 +7,7 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from e2e.played_job import Play
 from e2e.serve_process import ServeProcess
+from e2e.waiting import until
 from e2e.watcher import Watcher, found_by_axe
 from rekindle.contract.states import JobState
 from rekindle_service.client import Client
@@ -112,7 +113,7 @@ def test_the_whole_flow_needs_no_mouse(
     expect(page.locator("#bulk-result")).to_have_text("1 job cancelled")
     keys.press("u")
     expect(page.locator("#bulk")).to_be_hidden()
-    assert [each["state"] for each in client.jobs(name="by-keys")] == ["cancelled"]
+    until(lambda: [each["state"] for each in client.jobs(name="by-keys")] == ["cancelled"], "the job is cancelled")
 
 
 def tab_to(page: Page, control: Locator, key: str = "Tab") -> None:

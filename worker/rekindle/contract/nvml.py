@@ -1,22 +1,34 @@
 """What GPUs use, as the NVIDIA driver's own library (NVML) reports it, called through ctypes.
 
 Keeper and server read usage here. Which GPUs, links and processes there are, only the server asks, by nvidia-ml-py: a
-job's interpreter need have nothing but torch. NVML makes no CUDA context. It is opened for each reading only, so that
-nothing of it is loaded when the keeper forks.
+job's interpreter need have nothing but torch. NVML makes no CUDA context. It is closed after each reading or wait:
+nothing of it is open when the keeper forks.
 """
 
 import ctypes
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from rekindle.contract.field_texts import DESCRIBED
 
 LIBRARY = "libnvidia-ml.so.1"
 _CORE_SENSOR = 0  # NVML_TEMPERATURE_GPU
 _Memory = ctypes.c_ulonglong * 3  # nvmlMemory_t, in bytes: total, free, used
+_MAX_PROCESSES = 1024
 _Utilization = ctypes.c_uint * 2  # nvmlUtilization_t, in percent of the driver's last sampling period: GPU, memory
+
+
+class _Process(ctypes.Structure):
+    """nvmlProcessInfo_t of driver 450 and later."""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("used_memory", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +49,61 @@ class GpuReading:
     """Power in watts; null where not known."""
 
 
+class Driver:
+    """NVML, open from ``with`` on. What is lost, or where there is no driver or it does not answer, is None."""
+
+    def __init__(self, library: str = LIBRARY) -> None:
+        self._library, self._nvml = library, None
+
+    def __enter__(self) -> Self:
+        with suppress(OSError):
+            nvml: Any = ctypes.CDLL(self._library)
+            self._nvml = nvml if nvml.nvmlInit_v2() == 0 else None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._nvml is not None:
+            self._nvml.nvmlShutdown()
+
+    def read(self, devices: Sequence[str]) -> list[GpuReading | None]:
+        """A sample of each of ``devices`` (UUIDs or indices, as in CUDA_VISIBLE_DEVICES)."""
+        return [None if (gpu := self._find(device)) is None else _read(self._nvml, gpu) for device in devices]
+
+    def processes(self, devices: Sequence[str]) -> set[int] | None:
+        """Pids of those that compute on ``devices``."""
+        found = set[int]()
+        for device in devices:
+            gpu, count, listed = self._find(device), ctypes.c_uint(_MAX_PROCESSES), (_Process * _MAX_PROCESSES)()
+            if (
+                gpu is None
+                or _ask(self._nvml, "nvmlDeviceGetComputeRunningProcesses_v3", gpu, count, answer=listed) is None
+            ):
+                return None
+            found |= {process.pid for process in listed[: count.value]}
+        return found
+
+    def _find(self, device: str) -> ctypes.c_void_p | None:
+        if self._nvml is None:
+            return None
+        gpu, by_index = ctypes.c_void_p(), device.isdecimal()
+        find = self._nvml.nvmlDeviceGetHandleByIndex_v2 if by_index else self._nvml.nvmlDeviceGetHandleByUUID
+        name = ctypes.c_uint(int(device)) if by_index else device.encode()
+        return gpu if find(name, ctypes.byref(gpu)) == 0 else None
+
+
 def read_gpus(devices: Sequence[str], library: str = LIBRARY) -> list[GpuReading | None]:
-    """A sample of each of ``devices`` (UUIDs or indices, as in CUDA_VISIBLE_DEVICES); None for one that is lost.
-
-    All are None where there is no driver, or it does not answer.
-    """
-    readings: list[GpuReading | None] = [None] * len(devices)
-    with suppress(OSError):
-        if devices and (nvml := ctypes.CDLL(library)).nvmlInit_v2() == 0:
-            try:
-                readings = [_read(nvml, device) for device in devices]
-            finally:
-                nvml.nvmlShutdown()
-    return readings
+    """A sample of each of ``devices``, as ``Driver.read`` takes it."""
+    if not devices:
+        return []
+    with Driver(library) as driver:
+        return driver.read(devices)
 
 
-def _read(nvml: ctypes.CDLL, device: str) -> GpuReading | None:
-    gpu = ctypes.c_void_p()
-    by_index = device.isdecimal()
-    find = nvml.nvmlDeviceGetHandleByIndex_v2 if by_index else nvml.nvmlDeviceGetHandleByUUID
-    if find(ctypes.c_uint(int(device)) if by_index else device.encode(), ctypes.byref(gpu)) != 0:
-        return None
-    utilization, _ = _ask(nvml.nvmlDeviceGetUtilizationRates, gpu, answer=_Utilization()) or (None, None)
-    total, _, used = _ask(nvml.nvmlDeviceGetMemoryInfo, gpu, answer=_Memory()) or (None, None, None)
-    degrees = _ask(nvml.nvmlDeviceGetTemperature, gpu, _CORE_SENSOR, answer=ctypes.c_uint())
-    milliwatts = _ask(nvml.nvmlDeviceGetPowerUsage, gpu, answer=ctypes.c_uint())
+def _read(nvml: Any, gpu: ctypes.c_void_p) -> GpuReading:
+    utilization, _ = _ask(nvml, "nvmlDeviceGetUtilizationRates", gpu, answer=_Utilization()) or (None, None)
+    total, _, used = _ask(nvml, "nvmlDeviceGetMemoryInfo", gpu, answer=_Memory()) or (None, None, None)
+    degrees = _ask(nvml, "nvmlDeviceGetTemperature", gpu, _CORE_SENSOR, answer=ctypes.c_uint())
+    milliwatts = _ask(nvml, "nvmlDeviceGetPowerUsage", gpu, answer=ctypes.c_uint())
     return GpuReading(
         utilization_percent=utilization,
         memory_used_bytes=used,
@@ -71,6 +113,9 @@ def _read(nvml: ctypes.CDLL, device: str) -> GpuReading | None:
     )
 
 
-def _ask(function: Any, *arguments: Any, answer: Any) -> Any:
-    """``answer`` as the driver has filled it in, or None where this GPU does not support the call."""
-    return answer if function(*arguments, ctypes.byref(answer)) == 0 else None
+def _ask(nvml: Any, name: str, *arguments: Any, answer: Any) -> Any:
+    """``answer`` as the driver has filled it in, or None where this GPU, or this driver, does not support the call."""
+    with suppress(AttributeError):  # an older driver has no such function
+        passed = [ctypes.byref(each) if isinstance(each, ctypes.c_uint) else each for each in arguments]
+        return answer if getattr(nvml, name)(*passed, ctypes.byref(answer)) == 0 else None
+    return None

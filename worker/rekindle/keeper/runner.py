@@ -69,7 +69,7 @@ class LocalRunner:
 
     def begin(self) -> None:
         kill_all(partial(orphans_of, self._run_dir.root), reap_children)
-        self._gpu_memory, self._measured = GpuMemory(self._world.gpus), self._world.gpus
+        self._gpu_memory, self._measured = self._gpu_memory_of(self._world.gpus), self._world.gpus
 
     def change_devices(self, intent: RunIntent) -> None:
         self._world = self._world_of(intent)
@@ -84,6 +84,9 @@ class LocalRunner:
             os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         self._launcher.resize(size)
 
+    def _gpu_memory_of(self, gpus: list[str]) -> GpuMemory:
+        return GpuMemory(gpus, shared=self._spec.gpu_share < 1)
+
     def find_world(self, requested_stop: RequestedStop) -> World | None:
         del requested_stop  # nothing is to be waited for
         return self._world
@@ -91,9 +94,9 @@ class LocalRunner:
     def run(self, plan: AttemptPlan, journal: BufferedJournal) -> AttemptResult:
         self._use(plan.world_size, plan.gpus)  # the intent may have changed since ``find_world``
         if self._measured != plan.gpus:
-            self._gpu_memory, self._measured = GpuMemory(plan.gpus), plan.gpus
+            self._gpu_memory, self._measured = self._gpu_memory_of(plan.gpus), plan.gpus
         result = Attempt(plan, self._run_dir, journal, self._events, self._launcher).run()
-        result.gpu_memory_held = self._gpu_memory.wait_released()
+        result.gpu_memory_held = self._gpu_memory.wait_released({rank.pid for rank in result.ranks.values()})
         return result
 
     def close(self, *, is_over: bool) -> None:

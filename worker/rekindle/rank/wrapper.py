@@ -1,6 +1,7 @@
 """Runs the user's script as ``__main__`` with its own arguments, directory and exit code, and records how it ended."""
 
 import atexit
+import faulthandler
 import gc
 import json
 import os
@@ -10,8 +11,10 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -39,6 +42,8 @@ from rekindle.rank.file_tracking import track_files
 from rekindle.rank.handlers import install_fault_handler, open_debug_server, register_stack_dump, save_collectives
 from rekindle.rank.output import capture_output, flush_open_files
 
+EXIT_LIMIT = 120.0  # seconds; the upload of a tracker may take long
+_EXIT_QUIET = 5.0  # seconds for which exit functions usually take no longer
 _FRESH = (
     "CUDA cannot be used in a fork of this job's keeper, since {module} has used it when it was imported: the ranks "
     "start in fresh interpreters, some seconds later"
@@ -72,12 +77,16 @@ def main() -> None:
     if error is not None and code not in (0, DRAINED_EXIT_CODE):
         record.failed(error)
         _leave(error, code)
-    _run_exit_functions()
-    try:
-        record.done(error, drained=code == DRAINED_EXIT_CODE)
-    except OSError as full:  # the disk, as a rule: without the marker this rank is not done
-        record.failed(full)
-        _leave(full, 1)
+
+    def end() -> None:
+        try:
+            record.done(error, drained=code == DRAINED_EXIT_CODE)
+        except OSError as full:  # the disk, as a rule: without the marker this rank is not done
+            record.failed(full)
+            _leave(full, 1)
+
+    _run_exit_functions(partial(_limit_exit, record=record, end=end))
+    end()
 
 
 def _become_a_rank(env: RankEnv, rank_dir: RankDir) -> None:
@@ -122,17 +131,39 @@ def _leave(error: BaseException | None, code: int) -> NoReturn:
         os._exit(code)
 
 
-def _run_exit_functions() -> None:
-    """What the interpreter does between the last line and the end; a forked process would skip it."""
+def _run_exit_functions(limit: Callable[[threading.Event], None] | None = None) -> None:
+    """What the interpreter does between the last line and the end; a forked process would skip it.
+
+    ``limit`` runs in a thread beside the exit functions, with the event of their end.
+    """
     try:
         threading._shutdown()  # type: ignore[attr-defined]  # joins the script's non-daemon threads
     except BaseException:  # noqa: BLE001  # such as Ctrl-C: the interpreter, too, shows it and then ends
         traceback.print_exc()
+    ended = threading.Event()
+    if limit is not None:
+        threading.Thread(target=limit, args=(ended,), daemon=True).start()
     atexit._run_exitfuncs()
+    ended.set()
     for stream in (sys.stdout, sys.stderr):  # the script may have closed or replaced them
         with suppress(AttributeError, ValueError, OSError):
             stream.flush()
     flush_open_files()
+
+
+def _limit_exit(ended: threading.Event, record: "_Record", end: Callable[[], None]) -> None:
+    """After ``EXIT_LIMIT`` this process, whose script has ended well, ends without its exit functions.
+
+    They may wait for ever, as those of NCCL do for ranks that have gone.
+    """
+    if ended.wait(_EXIT_QUIET):
+        return
+    record.exiting()
+    if not ended.wait(EXIT_LIMIT - _EXIT_QUIET):
+        print(f"rekindle: exit functions did not end within {EXIT_LIMIT:.0f} s", file=sys.stderr)  # noqa: T201  # its log
+        faulthandler.dump_traceback()
+        end()
+        os._exit(0)
 
 
 def _device_names(env: RankEnv) -> str:
@@ -163,6 +194,10 @@ class _Record:
     def started(self) -> None:
         self._write(self._first)
         self._notify(MessageType.RANK_STARTED)
+
+    def exiting(self) -> None:
+        """Nothing but exit functions is left."""
+        self._write(replace(self._status(), phase="exit"))
 
     def done(self, ended_by: BaseException | None, *, drained: bool) -> None:
         status = self._status()

@@ -106,7 +106,7 @@ class NodeKeeper:
         attempt.receive(self._inbox)
         self._inbox.clear()
         result = attempt.run()
-        attempt.report(result, self._gpu_memory.wait_released())
+        attempt.report(result, self._gpu_memory.wait_released({rank.pid for rank in result.ranks.values()}))
         self._link.attend(self._inbox.append)
 
 

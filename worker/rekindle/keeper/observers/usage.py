@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
@@ -78,35 +78,52 @@ def append_sample(path: Path, sample: UsageSample) -> None:
 class GpuMemory:
     """The memory of some GPUs, measured from what was in use when this was made."""
 
-    def __init__(self, devices: Sequence[str], library: str = nvml.LIBRARY) -> None:
-        """``devices``: UUIDs or indices, as in CUDA_VISIBLE_DEVICES. Make it while nothing of the job runs."""
-        self._devices, self._library = devices, library
-        self._before = self._used()
+    def __init__(self, devices: Sequence[str], *, shared: bool = False, library: str = nvml.LIBRARY) -> None:
+        """``devices``: UUIDs or indices, as in CUDA_VISIBLE_DEVICES. Make it while nothing of the job runs.
 
-    def wait_released(self) -> int:
+        ``shared``: other jobs use them as well, so that the memory in use shows nothing of this one.
+        """
+        self._devices, self._shared, self._library = devices, shared, library
+        self._before = {} if shared or not devices else self._measure()
+
+    def wait_released(self, pids: Collection[int]) -> int:
         """Wait until no more is in use than at first: a rank that starts earlier runs out of memory.
 
-        Returns the bytes that are still held, 0 where nothing is known.
+        On shared GPUs, until the driver lists none of the job's processes ``pids``. Returns the bytes that are still
+        held, 0 where nothing is known. A driver that has become silent is waited for as well.
         """
-        began = shrunk_at = time.monotonic()
-        held = least = self._held()
-        while held and (now := time.monotonic()) < min(began + RELEASE_TIMEOUT, shrunk_at + RELEASE_STEADY):
-            if held < least:
-                least, shrunk_at = held, now
-            time.sleep(0.05)
-            held = self._held()
-        return held
+        if not self._devices or not (self._shared or self._before):
+            return 0
+        with nvml.Driver(self._library) as driver:
+            began = shrunk_at = time.monotonic()
+            held = least = self._held(driver, pids)
+            while held != 0 and (now := time.monotonic()) < min(began + RELEASE_TIMEOUT, shrunk_at + RELEASE_STEADY):
+                if held is not None and (least is None or held < least):
+                    least, shrunk_at = held, now
+                time.sleep(0.05)
+                held = self._held(driver, pids)
+        return 0 if held is None or self._shared else held
 
-    def _held(self) -> int:
-        more = [now - before for now, before in zip(self._used(), self._before, strict=False)]
+    def _held(self, driver: nvml.Driver, pids: Collection[int]) -> int | None:
+        """Bytes, or on shared GPUs processes; None where the driver does not answer."""
+        if self._shared:
+            listed = driver.processes(self._devices)
+            return None if listed is None else len(listed.intersection(pids))
+        used = self._used(driver)
+        if not self._before.keys() <= used.keys():
+            return None
+        more = [used[device] - before for device, before in self._before.items()]
         return sum(each for each in more if each > _TOLERANCE)
 
-    def _used(self) -> list[int]:
-        """Bytes in use on each device; nothing where the driver does not answer for all of them."""
-        readings = nvml.read_gpus(self._devices, self._library)
-        used = [reading.memory_used_bytes for reading in readings if reading is not None]
-        known = [each for each in used if each is not None]
-        return known if len(known) == len(self._devices) else []
+    def _measure(self) -> dict[str, int]:
+        with nvml.Driver(self._library) as driver:
+            return self._used(driver)
+
+    def _used(self, driver: nvml.Driver) -> dict[str, int]:
+        """Bytes in use on each device for which the driver answers."""
+        readings = zip(self._devices, driver.read(self._devices), strict=True)
+        used = {device: reading.memory_used_bytes for device, reading in readings if reading is not None}
+        return {device: size for device, size in used.items() if size is not None}
 
 
 def _disk_bytes(pid: int) -> tuple[int, int]:

@@ -10,12 +10,13 @@ import torch
 
 
 def capture(device: torch.device) -> dict[str, Any]:
-    """The state of Python's, numpy's (where the script uses it), torch's and, on a GPU, its generator."""
+    """The state of Python's, numpy's (where the script uses it) and torch's, and on a GPU those of all visible ones."""
     return {
         "python": list(random.getstate()),
         "numpy": _capture_numpy(),
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+        "all_cuda": torch.cuda.get_rng_state_all() if device.type == "cuda" else [],
     }
 
 
@@ -30,6 +31,8 @@ def restore(state: dict[str, Any], device: torch.device) -> None:
         np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
     torch.set_rng_state(state["torch"])
     if state["cuda"] is not None and device.type == "cuda":
+        if len(every := state.get("all_cuda", ())) == torch.cuda.device_count():  # a rank may use several
+            torch.cuda.set_rng_state_all(every)
         torch.cuda.set_rng_state(state["cuda"], device)
 
 

@@ -43,13 +43,13 @@ class DeterministicElastic(Strategy):
         if virtual_shards < 1 or threads < 1:
             raise ValueError(f"virtual_shards and threads must be at least 1, not {virtual_shards} and {threads}")
         self._count, self._threads = virtual_shards, threads
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS, which reads it once, is not so
 
     def wrap(self, model: nn.Module, world: World) -> nn.Module:
         """Broadcasts rank 0's weights. Raises ValueError or TypeError where the training cannot be exact."""
         self._validate(model, world)
         torch.set_num_threads(self._threads)
         if world.device.type == "cuda":
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses to be deterministic
             torch.use_deterministic_algorithms(True)
             torch.backends.cudnn.benchmark = False
         if world.size > 1:
