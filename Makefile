@@ -5,8 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
+GPU_PYTHON ?= $(if $(wildcard $(VENV)/.installed-test),$(BIN)/python,python3)
 
-.PHONY: demo test test-all audit generate docs clean
+.PHONY: demo test test-all test-gpu audit generate docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/rekindle demo --home .rekindle
@@ -27,6 +28,10 @@ test: $(VENV)/.installed-test
 test-all: test
 	$(PYTEST) -n 3 --dist loadfile -m long --rerun-alone --ignore tests/slurm
 	$(PYTEST) tests/slurm --rerun-alone
+
+# On a machine with GPUs, also a bare one: any Python that has torch and pytest. Prints a table, and writes it as JSON.
+test-gpu:
+	PYTHONPATH=service:worker $(GPU_PYTHON) -m pytest -c tests/gpu/pytest.ini tests/gpu --gpu-report build/gpu.json
 
 # Known vulnerabilities of the versions in constraints.txt; asks PyPI.
 audit: $(VENV)/.installed-test

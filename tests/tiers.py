@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-LONG_DIRECTORIES = ("e2e", "ecosystem", "faults", "slurm")
+LONG_DIRECTORIES = ("e2e", "ecosystem", "faults", "gpu", "slurm")
 MAX_UNSTABLE = 2
 _MAX_RERUN = 10  # with more failures than these, something is broken and not unstable
 _RERUN_SECONDS = 900.0

@@ -8,10 +8,9 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from e2e.waiting import until
-from forked_keeper import StartedKeeper, fork_keeper
 from rekindle.contract.environment import RUN_DIR, clean_environment
 from rekindle.contract.files import write_json
 from rekindle.contract.job import HEALTHY_SECONDS, JobSpec, RunIntent, TargetKind
@@ -21,6 +20,9 @@ from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent
 from run_files import RunFiles
+
+if TYPE_CHECKING:
+    from forked_keeper import StartedKeeper
 
 SCRIPTS = Path(__file__).parent / "scripts"
 _LONG = 120.0  # seconds
@@ -59,14 +61,14 @@ class FaultyRun(RunFiles):
 
     # --- what is done
 
-    def start(self, *, cold: bool = False, **environment: str) -> StartedKeeper:
+    def start(self, *, cold: bool = False, **environment: str) -> "StartedKeeper":
         """Start a keeper as the server does: in a session of its own, its log in the run directory.
 
         From a spare keeper, unless it must be ``cold``.
         """
         own = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1", RUN_DIR: str(self.run_dir.root), **environment}
         with self.run_dir.keeper_log.open("ab") as log:
-            forked = None if cold or not self._warm else fork_keeper(self.run_dir, own, log.fileno())
+            forked = None if cold or not self._warm else _fork_keeper(self.run_dir, own, log.fileno())
             keeper: StartedKeeper = forked or subprocess.Popen(
                 [sys.executable, "-P", "-m", "rekindle.keeper", str(self.run_dir.root)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.run_dir.code, env=own,
@@ -178,3 +180,10 @@ class FaultyRun(RunFiles):
 
     def _ended_early(self) -> bool:
         return self.keeper.poll() is not None
+
+
+def _fork_keeper(run_dir: RunDir, environment: dict[str, str], log: int) -> "StartedKeeper | None":
+    """Imported here: where there is nothing but torch, every keeper is started by itself."""
+    from forked_keeper import fork_keeper
+
+    return fork_keeper(run_dir, environment, log)

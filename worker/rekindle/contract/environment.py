@@ -23,6 +23,7 @@ NODE = "REKINDLE_NODE"  # number of the machine in the attempt, from 0, of a job
 NODE_PEERS = "REKINDLE_NODE_PEERS"  # the machines from which ranks accept connections, of a job on several machines
 HOST = "REKINDLE_HOST"  # name of the machine in the cluster, of a job on a cluster
 NODE_PLAN = "REKINDLE_NODE_PLAN"  # of an agent on a cluster only: its ``NodePlan`` as JSON
+USED_CUDA = "REKINDLE_USED_CUDA"  # of a rank that has replaced itself: the module for which
 FAILURE_STATS = "REKINDLE_PAST_FAILURES"  # number of failures so far, and seconds that the ranks have run
 PRIVATE_TMP = "REKINDLE_KEEPER_TMP"  # of the keeper only: the directory that it makes, and removes at its end
 ENV_FILES = "REKINDLE_KEEPER_ENV_FILES"  # of the keeper only: JSON, files with the values of variables, by name
@@ -80,7 +81,19 @@ EVENT_JSON = "REKINDLE_EVENT_JSON"  # the event as JSON, likewise
 SET_BY_REKINDLE = frozenset(
     {
         *(JOB_ID, RUN_DIR, SNAPSHOT_DIR, ATTEMPT, GENERATION, SNAPSHOT_POLICY, FAILURE_STATS),
-        *(DEVICES_PER_RANK, SLOTS, AFFINITY, GPU_SHARE, NODE, NODE_PEERS, HOST, NODE_PLAN, PRIVATE_TMP, ENV_FILES),
+        *(
+            DEVICES_PER_RANK,
+            SLOTS,
+            AFFINITY,
+            GPU_SHARE,
+            NODE,
+            NODE_PEERS,
+            HOST,
+            NODE_PLAN,
+            USED_CUDA,
+            PRIVATE_TMP,
+            ENV_FILES,
+        ),
         *(ARRAY_INDEX, EVENT, EVENT_ID, EVENT_JSON),
     }
 )

@@ -17,7 +17,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.environment import NODE_PLAN, RankEnv
+from rekindle.contract.environment import NODE_PLAN, USED_CUDA, RankEnv
 from rekindle.contract.processes import die_with_parent, open_descriptors, set_process_name
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.keeper.torchrun import preload
@@ -69,9 +69,10 @@ def replace_where_cuda_is_lost(environment: dict[str, str], report: Callable[[],
     report()
     for fd in open_descriptors():
         os.set_inheritable(fd, True)
+    module = preload.used_cuda_at_import or "something that it had imported"
     os.environ.update(environment, PYTHONSAFEPATH="1")
-    name = preload.used_cuda_at_import or "something that it had imported"
-    os.execv(sys.executable, [sys.executable, "-u", "-m", "rekindle.rank", name])  # noqa: S606  # no shell is wanted
+    os.environ[USED_CUDA] = module
+    os.execv(sys.executable, [sys.executable, "-u", "-m", "rekindle.rank"])  # noqa: S606  # no shell is wanted
 
 
 class _Set:

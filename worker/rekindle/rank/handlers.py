@@ -61,7 +61,8 @@ def open_debug_server(rank_dir: RankDir) -> None:
     output is captured, since the server announces itself on stderr.
     """
     if _C10D in sys.modules:
-        _listen(rank_dir)
+        with suppress(AttributeError):  # of a torch that has none
+            _listen(rank_dir)
         return
     rank_pid = os.getpid()
 

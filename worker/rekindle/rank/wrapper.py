@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from rekindle.contract.environment import RankEnv, tracker_environment
+from rekindle.contract.environment import USED_CUDA, RankEnv, tracker_environment
 from rekindle.contract.files import write_json
 from rekindle.contract.job import DRAINED_EXIT_CODE, JobSpec
 from rekindle.contract.placeholders import read_arguments
@@ -55,7 +55,7 @@ def main() -> None:
     env = RankEnv.read(os.environ)
     if env.run_dir is None or env.rank_dir is None:
         raise SystemExit("rekindle.rank is started by rekindle's keeper, not by hand: use `rekindle submit`")
-    used_cuda = sys.argv[1] if sys.argv[1:] else None
+    used_cuda = os.environ.pop(USED_CUDA, None)
     if used_cuda is not None:  # a fresh interpreter in place of a fork, whose descriptors the script must not inherit
         for fd in open_descriptors() - {0, 1, 2}:
             os.set_inheritable(fd, False)
