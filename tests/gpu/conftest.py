@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import rekindle
 from faults.faulty_run import FaultyRun
 
 GPUS = torch.cuda.device_count()
@@ -50,7 +51,8 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., FaultyRun]]:
         spec["device"] = "cuda" if GPUS else "cpu"
         run = FaultyRun(tmp_path / f"run{len(runs) + 1}", str(SCRIPTS / script), *args, ranks=ranks, **spec)
         runs.append(run)
-        run.start(cold=True, CUDA_VISIBLE_DEVICES=",".join(map(str, range(GPUS))))
+        visible = ",".join(map(str, range(GPUS)))
+        run.start(cold=True, CUDA_VISIBLE_DEVICES=visible, PYTHONPATH=str(Path(rekindle.__file__).parents[1]))
         return run
 
     yield make
