@@ -50,7 +50,7 @@ def _disturb(command: "subprocess.Popen[bytes]", longest: float, spared: set[int
 
 
 def _reap_orphans(command: int) -> None:
-    """As init would: a test may wait until a process is gone whose parent has ended."""
+    """Do what init does: a test may wait until a process is gone whose parent has ended."""
     with suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid != command:
             os.waitpid(ended.si_pid, 0)

@@ -30,6 +30,7 @@ _LONG = 240.0  # seconds: several attempts, on a busy machine
 NOT_RUN = {
     "make demo": "runs `rekindle demo`, which tests/e2e/test_demo.py runs",
     "make test": "runs this",
+    "make test-gpu": "its tests are in the long tier",
     "torchrun --nproc-per-node 2 -m rekindle.recipes.ddp --epochs 20": "shorter, by tests/e2e/test_run_recipe.py",
 }
 """Shown and not carried out here, with the reason."""

@@ -35,7 +35,7 @@ def test_a_warm_start_and_a_retry_use_the_gpu_and_no_attempt_fails_for_it(begin,
 
 
 def steps(directory: Path) -> list[list[float]]:
-    """Of each rank, the times of its steps in seconds of CLOCK_MONOTONIC."""
+    """The times of the steps of each rank in seconds of CLOCK_MONOTONIC."""
     return [
         [float(line.split()[1]) for line in (directory / f"steps-{rank}").read_text().splitlines()]
         for rank in range(2)

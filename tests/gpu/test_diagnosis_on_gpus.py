@@ -85,7 +85,7 @@ def test_a_recorder_answers_for_the_collectives_of_a_rank(begin, found, tmp_path
 
 
 @pytest.mark.gpu
-def test_the_driver_tells_what_a_process_uses(found):
+def test_the_driver_reports_what_a_process_uses(found):
     held = torch.empty(512 * MIB, dtype=torch.uint8, device="cuda:0")
     torch.cuda.synchronize()
     uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"

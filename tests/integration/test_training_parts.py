@@ -27,7 +27,7 @@ def draw():
 
 
 class _Generators:
-    """Those of a rank's GPUs, as ``torch.cuda`` shows them: there is no GPU here."""
+    """The generators of a rank's GPUs, as ``torch.cuda`` shows them: there is no GPU here."""
 
     def __init__(self, states):
         self.states = [torch.tensor(state) for state in states]

@@ -134,7 +134,7 @@ def _leave(error: BaseException | None, code: int) -> NoReturn:
 def _run_exit_functions(limit: Callable[[threading.Event], None] | None = None) -> None:
     """What the interpreter does between the last line and the end; a forked process would skip it.
 
-    ``limit`` runs in a thread beside the exit functions, with the event of their end.
+    ``limit`` runs meanwhile in a thread, with the event of their end.
     """
     try:
         threading._shutdown()  # type: ignore[attr-defined]  # joins the script's non-daemon threads
