@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.synchronize import Event
@@ -22,6 +23,9 @@ from rekindle.contract.processes import die_with_parent, open_descriptors, set_p
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.keeper.torchrun import preload
 from rekindle.keeper.torchrun.node_plan import NodePlan
+
+_LOOK_SECONDS = 3.0
+"""For the keeper to look at the other ranks when gloo or a watchdog has aborted one: another one has caused that."""
 
 
 def run_warm(argv: list[str], latch: int, *, cluster: bool = False) -> None:
@@ -154,6 +158,8 @@ def _report_dead_ranks() -> None:
         if ended is not None:
             by_signal = ended.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
             report_exit(pid, -ended.si_status if by_signal else ended.si_status)
+            if by_signal and ended.si_status == signal.SIGABRT:
+                time.sleep(_LOOK_SECONDS)  # before torchrun stops the others
 
 
 def _report_reaped_ranks() -> None:
