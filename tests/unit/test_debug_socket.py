@@ -1,45 +1,21 @@
 """Answers of a rank's debug server, and nonsense of a script that replaced it."""
 
-import http.server
 import json
-import socketserver
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
+from fakes.debug_server import Answer, dump, served
 from rekindle.contract.debug_socket import Collectives, collective_history, collectives
 from rekindle.contract.run_dir.paths import RankDir
-
-
-class Answer(http.server.BaseHTTPRequestHandler):
-    body = b""
-    by_request: ClassVar[dict[str, bytes]] = {}  # what else is answered, by a part of the request
-
-    def do_POST(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        known = [body for part, body in self.by_request.items() if part in self.path]
-        self.wfile.write(known[0] if known else self.body)
-
-    def address_string(self) -> str:
-        return "rank"
-
-    def log_message(self, *_: object) -> None:
-        """Silence."""
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[RankDir]:
     directory = RankDir(tmp_path)
-    with socketserver.UnixStreamServer(str(directory.debug_socket), Answer) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with served(directory):
         yield directory
-        server.shutdown()
-        thread.join()
 
 
 def test_the_collectives_of_all_groups_count_and_it_is_known_whether_one_is_in_flight(
@@ -55,19 +31,6 @@ def test_the_collectives_of_all_groups_count_and_it_is_known_whether_one_is_in_f
         groups = {str(group): {"last_enqueued_collective": last} for group, last in enumerate(enqueued)}
         monkeypatch.setattr(Answer, "body", json.dumps({"pg_status": groups, **recorder}).encode())
         assert collectives(directory) == expected
-
-
-def dump(*entries: tuple[int, str, bool], last: int | None = None) -> bytes:
-    """What a recorder answers: of each entry the time, the name with its backend, and whether it has ended."""
-    recorded = [
-        {
-            "time_created_ns": created, "profiling_name": name, "retired": retired, "collective_seq_id": number,
-            "is_p2p": False, "process_group": ["0", "default_pg"], "input_sizes": [[3]], "input_dtypes": ["Float"],
-        }
-        for number, (created, name, retired) in enumerate(entries, 1)
-    ]  # fmt: skip
-    status = {} if last is None else {"0": {"last_enqueued_collective": str(last)}}
-    return json.dumps({"pg_status": status, "entries": recorded, "version": "2.10"}).encode()
 
 
 IDLE = dump((1, "gloo:all_reduce", True), last=1)
