@@ -29,6 +29,8 @@ int nvmlDeviceGetMemoryInfo(void *handle, memory *info) {{
     info->free = info->total - info->used;
     return !found;
 }}
+typedef struct {{ char legacy[16]; unsigned ids[5]; char bus[32]; }} pci;
+int nvmlDeviceGetPciInfo_v3(void *handle, pci *info) {{ strcpy(info->bus, "00000000:3B:00.0"); return 0; }}
 typedef struct {{ unsigned pid; unsigned long long bytes; unsigned instance, compute; }} process;
 int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, process *found) {{
     FILE *file = fopen(USED ".processes", "r");

@@ -53,6 +53,11 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
     sscanf(uuid, "GPU-000%u", &index);
     return nvmlDeviceGetHandleByIndex_v2(index, handle);
 }
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *instance, void **handle) {
+    *handle = (void *)(number(instance) % 100 + 1);
+    return number(instance) < 100 ? 2 : 0;
+}
+int nvmlSystemGetDriverVersion(char *version, unsigned length) { snprintf(version, length, "580.1"); return 0; }
 int nvmlDeviceGetName(void *handle, char *name, unsigned length) {
     snprintf(name, length, figure("fast", handle) ? "Fast one" : "Stand-in");
     return 0;

@@ -78,7 +78,7 @@ def test_a_recorder_answers_for_the_collectives_of_a_rank(begin, found, tmp_path
         found(f"recorder {recorder.rstrip('?&')}", "no answer" if answer is None else f"{len(answer[1])} entries")
     known = debug_socket.collectives(rank_dir, on_gpu=GPUS > 0)
     assert known is not None
-    assert known.on_gpu is (GPUS > 0)
+    assert known.knows_gpu is (GPUS > 0)
     assert len(debug_socket.collective_history(rank_dir, on_gpu=GPUS > 0)) >= 1
     (tmp_path / "end").touch()
     assert run.finish() == "succeeded", run.all_logs()

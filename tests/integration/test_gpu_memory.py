@@ -90,3 +90,18 @@ def test_on_a_shared_gpu_the_processes_of_the_job_are_waited_for_and_the_memory_
     assert memory.wait_released({200, 300}) == 0
     ending.join()
     assert not part.exists(), "it did wait"
+
+
+def test_memory_that_killed_leftovers_still_release_is_not_taken_for_that_of_others(
+    driver: str, used: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage, "RELEASE_STEADY", 1.0)
+    used.write_text(str(9 * _GIB))
+    part = used.with_suffix(".part")
+    part.write_text(str(_GIB))
+    giving_back = threading.Timer(0.3, lambda: part.replace(used))
+    giving_back.start()
+    memory = GpuMemory(["GPU-a"], settles=True, library=driver)
+    giving_back.join()
+    used.write_text(str(9 * _GIB))
+    assert memory.wait_released(NONE) == 8 * _GIB

@@ -62,7 +62,7 @@ def test_the_collectives_of_each_backend_are_read_from_its_own_recorder(
         found = collectives(directory, on_gpu=True)
         known = [(each.group, each.operation, each.shape) for each in collective_history(directory, on_gpu=True)]
     assert found is not None
-    assert found.on_gpu
+    assert found.knows_gpu
     operations = [("all_reduce", "[[3, 2]] Float"), ("broadcast", "[[5]] Float")]
     names = [f"{group} ({name})" for group, name in enumerate(HOOKED_RECORDERS, 1)]
     assert [each for each in known if each[0] in names] == [(name, *each) for name in names for each in operations]

@@ -105,6 +105,15 @@ def test_a_gpu_is_recorded_with_what_its_driver_reports(tmp_path: Path, path: Pa
     assert gpu.utilization_percent == (37 if tells_utilization else None)
 
 
+@pytest.mark.skipif(not nvidia_driver.HAS_COMPILER, reason="the stand-in is written in C: needs gcc")
+def test_where_gpus_are_on_the_bus_is_known_only_of_all_together(tmp_path: Path, path: Path) -> None:
+    library = str(nvidia_driver.build(tmp_path, tmp_path / "used"))
+    for gpus, expected in ((["GPU-a"], {"0000:3b:00"}), (["GPU-a", "GPU-of-yesterday"], None)):
+        log = UsageLog(path, gpus, library)
+        log.sample_if_due([], _training)
+        assert log.bus_ids == expected
+
+
 def test_without_a_driver_there_are_no_devices(tmp_path: Path, path: Path) -> None:
     UsageLog(path, ["0"], "no-such-library.so").sample_if_due([], _training)
     (sample,) = read_usage(tmp_path, path)

@@ -16,7 +16,7 @@ import pytest
 
 from cli_process import rekindle
 from e2e.serve_process import ServeProcess
-from rekindle_service.client import Client, NoServerError, ProblemError, Server
+from rekindle_service.client import Client, NoServerError, ProblemError, Server, is_settled
 from rekindle_service.config.settings import Settings
 from rekindle_service.server import serve
 
@@ -41,6 +41,11 @@ def server(directory: Path) -> Iterator[ServeProcess]:
     (home / "rekindle.toml").write_text(settings if os.geteuid() == 0 else "")
     with ServeProcess(home) as running:
         yield running
+        with Client.from_home(Settings(home=home)) as client:  # else a keeper writes while the directory is removed
+            for job in client.jobs():
+                if not is_settled(job):
+                    client.cancel(job["id"])
+                client.wait(job["id"])
 
 
 def as_user(uid: int, gid: int, act: Callable[[], Any]) -> Any:

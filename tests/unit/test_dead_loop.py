@@ -86,6 +86,8 @@ def test_the_events_of_a_thread_grow_when_it_reads_and_are_unknown_without_it():
         (MAIN, "    losses.append(loss.item())", True),
         (MAIN, "    total += loss.detach().cpu()", True),
         (MAIN, "    images = images.to(device)", True),
+        (MAIN, "    total = float(loss)", True),
+        (MAIN, "    if loss.isnan():", True),
         (MAIN, "    loss.backward()", False),
         (Frame("/x/torch/nn/functional.py", 9, "linear"), "return F.linear(x)", False),
         (MAIN, "", False),

@@ -1,14 +1,22 @@
 """Answers of a rank's debug server, and nonsense of a script that replaced it."""
 
 import json
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fakes.debug_server import Answer, dump, served
 from rekindle.contract.debug_socket import Collectives, collective_history, collectives
+from rekindle.contract.files import write_json
+from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.paths import RankDir
+from rekindle.contract.run_dir.rank_records import RankState, RankStatus
+from rekindle.keeper.ranks.probe import probe
+from rekindle.rank import handlers
 
 
 @pytest.fixture
@@ -49,7 +57,7 @@ def test_on_a_gpu_the_recorder_of_each_backend_is_asked_and_none_hides_another(
         Answer, "by_request", {recorder: hung, "fr_trace_json?onlyactive": IDLE, "fr_trace_json?": IDLE}
     )
     assert collectives(directory) == Collectives(1, 1, in_flight=False)
-    assert collectives(directory, on_gpu=True) == Collectives(2, 3, in_flight=True, on_gpu=True)
+    assert collectives(directory, on_gpu=True) == Collectives(2, 3, in_flight=True, knows_gpu=True)
     known = [(each.group, each.number, each.operation) for each in collective_history(directory, on_gpu=True)]
     group = f"0 ({backend})"
     assert known == [("0", 1, "all_reduce"), (group, 1, "all_reduce"), (group, 2, "broadcast")]
@@ -60,13 +68,13 @@ def test_a_torch_with_one_recorder_for_all_but_nccl_answers_each_question_with_i
 ) -> None:
     monkeypatch.setattr(Answer, "body", IDLE)
     monkeypatch.setattr(Answer, "by_request", {"dump_nccl_trace_json": dump()})
-    assert collectives(directory, on_gpu=True) == Collectives(1, 1, in_flight=False, on_gpu=False)
+    assert collectives(directory, on_gpu=True) == Collectives(1, 1, in_flight=False, knows_gpu=True)
     assert len(collective_history(directory, on_gpu=True)) == 1
 
 
 def test_a_rank_that_has_made_no_group_answers(directory: RankDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Answer, "body", dump())
-    assert collectives(directory, on_gpu=True) == Collectives(None, 0, in_flight=False)
+    assert collectives(directory, on_gpu=True) == Collectives(None, 0, in_flight=False, knows_gpu=True)
 
 
 def test_nonsense_is_no_answer(directory: RankDir, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,3 +94,43 @@ def test_nonsense_is_no_answer(directory: RankDir, monkeypatch: pytest.MonkeyPat
 
 def test_without_a_listener_nothing_is_known(tmp_path: Path) -> None:
     assert collectives(RankDir(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "off"),
+    [
+        ({}, False),
+        ({"TORCH_FR_BUFFER_SIZE": "0"}, True),
+        ({"TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}, True),
+        ({"TORCH_FR_BUFFER_SIZE": "500", "TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}, False),
+    ],
+)
+@pytest.mark.parametrize("device", ["cuda:0", "cpu"])
+def test_a_rank_on_a_gpu_is_blind_where_no_recorder_of_nccl_answers_or_all_are_off(
+    directory: RankDir, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], off: bool, device: str
+) -> None:
+    for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    own = ProcessIdentity.own()
+    status = RankStatus(0, 0, 2, "host", own.pid, own.start_time, device, RankState.RUNNING, 0.0)
+    write_json(directory.status, status.to_json(), durable=False)
+    monkeypatch.setattr(Answer, "body", dump())
+    monkeypatch.setattr(Answer, "by_request", {"fr_trace_json?onlyactive": IDLE})
+    assert probe(0, own.pid, directory).is_blind is (off and device != "cpu")
+    assert not probe(0, own.pid, directory, alone=True).is_blind
+    monkeypatch.setattr(Answer, "by_request", {"nccl": b"another format", "fr_trace_json?onlyactive": IDLE})
+    assert probe(0, own.pid, directory).is_blind is (device != "cpu")
+
+
+def test_a_recorder_that_does_not_answer_keeps_no_rank_from_reporting_its_failure(
+    directory: RankDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    recorder = SimpleNamespace(_dump_fr_trace_json=lambda *_: answers.wait(60) and "{}")
+    monkeypatch.setitem(sys.modules, handlers._C10D, recorder)
+    monkeypatch.setattr(handlers, "_DUMP_SECONDS", 0.05)
+    handlers.save_collectives(directory)
+    assert not answers.is_set()
+    answers.set()

@@ -10,6 +10,8 @@ from fakes import nvidia_machine
 from fakes.nvidia_driver import HAS_COMPILER, NAME
 from fakes.nvidia_machine import NvidiaMachine
 from job_examples import cpu_machine, gpu_machine
+from rekindle_service.cli.checks.finding import Level
+from rekindle_service.cli.checks.gpus import gpus
 from rekindle_service.config.settings import Settings
 from rekindle_service.machine import devices
 from rekindle_service.machine.devices import count_on_bus, cuda_visible_devices, find_machine, visible_gpus
@@ -36,8 +38,8 @@ def test_a_job_sees_its_own_gpus_by_their_lasting_names_and_a_cpu_job_none():
 
 
 def test_excluded_gpus_are_no_slots(monkeypatch):
-    gpus = gpu_machine(4, {(0, 1): "nvlink", (1, 2): "sys"})
-    monkeypatch.setattr(devices, "_find_gpus", lambda: (list(gpus.slots), list(gpus.links), 4))
+    machine = gpu_machine(4, {(0, 1): "nvlink", (1, 2): "sys"})
+    monkeypatch.setattr(devices, "_find_gpus", lambda: (list(machine.slots), list(machine.links), 4))
     chosen = Settings(exclude_devices="cuda:0, GPU-0003,7")
     machine = find_machine(1, environment={}, exclude=chosen.excluded_devices)
     assert [slot.name for slot in machine.slots] == ["cuda:1", "cuda:2", "cpu:0"]
@@ -82,6 +84,15 @@ def test_a_gpu_whose_memory_is_not_reported_is_a_slot_all_the_same(driver):
     assert [slot.memory for slot in find_machine(0, {}).slots] == [None, *[1 << 34] * 3]
 
 
+def test_the_doctor_shows_each_gpu_whatever_the_others_answer(driver, tmp_path):
+    driver.say("lost", 1)
+    driver.say("no-memory", 2)
+    found = {finding.name: finding for finding in gpus(tmp_path)}
+    assert list(found) == ["gpu driver", "gpu 0", "gpu 1", "gpu 2", "gpu 3"]
+    assert [found[f"gpu {number}"].level for number in range(4)] == [Level.OK, Level.PROBLEM, Level.OK, Level.OK]
+    assert "memory not reported" in found["gpu 2"].detail
+
+
 @pytest.mark.parametrize(("error", "warns"), [(9, True), (18, True), (12, False)])
 def test_a_driver_that_refuses_is_said_and_a_machine_without_one_is_not(driver, error, warns):
     driver.say("refuses", 0, str(error))
@@ -94,6 +105,7 @@ def test_the_instances_of_a_gpu_that_mig_divides_are_slots_and_can_be_named(driv
     driver.say("mig", 1, "2")
     machine = find_machine(0, {})
     assert [slot.uuid for slot in machine.slots] == ["GPU-0000", "MIG-0001-0", "MIG-0001-1", "GPU-0002", "GPU-0003"]
+    assert [slot.bus_id for slot in machine.slots[:3]] == ["0000:3a:00.0", "0000:3b:00.0", "0000:3b:00.0"]
     assert machine.known_gpus == 4
     assert gpus_of(CUDA_VISIBLE_DEVICES="MIG-0001-1") == ["cuda:2"]
     assert cuda_visible_devices(machine.slots, ["cuda:2"]) == "MIG-0001-1"

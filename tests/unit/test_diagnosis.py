@@ -219,6 +219,14 @@ def test_signals_have_their_usual_names():
         ("NVRM: Xid (PCI:0000:3b:00): 63, pid=100, name=python, Row Remapper: New row marked for remapping", False),
         ("NVRM: Xid (PCI:0000:3b:00): 145, pid=100, name=python, NVLink RLW", True),
         ("NVRM: Xid (PCI:0000:3b:00): 149, pid=100, name=python, NETIR", True),
+        (
+            "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+            True,
+        ),
+        (
+            "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)",
+            False,
+        ),
         ("NVRM: Xid (PCI:0000:3b:00): 31, pid=100, name=python, MMU Fault", False),
     ],
 )
@@ -228,11 +236,19 @@ def test_the_drivers_message_about_failed_hardware_explains_lost_connections(lin
     assert outcome.evidence.get("hardware") == (line if is_hardware else None)
 
 
-def test_a_hardware_error_on_a_second_node_names_the_gpu_of_the_local_rank():
+@pytest.mark.parametrize(
+    ("gpus", "named"),
+    [
+        (["GPU-a", "GPU-b", "GPU-c", "GPU-d"], "GPU GPU-c: "),
+        (list("abcdefgh"), "GPUs e, f: "),
+        (["GPU-a", "GPU-b"], "the GPU of rank 2: "),
+    ],
+    ids=["one each", "two each", "of one node only"],
+)
+def test_a_hardware_error_names_the_gpus_of_the_rank_on_whichever_node_it_is(gpus, named):
     error = RankError(2, *ECC, "train.py", 7, "Traceback …", None, 0.0, 1.0)
     on_second_node = RankResult(2, 0, 102, 1, error=error)
-    outcome = diagnose(result(on_second_node, world=4, gpus=["GPU-a", "GPU-b", "GPU-c", "GPU-d"]))
-    assert outcome.evidence["hardware"].startswith("GPU GPU-a: ")
+    assert diagnose(result(on_second_node, world=4, gpus=gpus)).evidence["hardware"].startswith(named)
 
 
 TIMED_OUT = (
@@ -334,9 +350,17 @@ GPU_ERRORS = {
 }  # fmt: skip
 
 
+_SUFFIX = (  # of torch 2.11, after each error of CUDA
+    "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+    "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\nCompile with `TORCH_USE_CUDA_DSA` to enable "
+    "device-side assertions.\n"
+)
+
+
+@pytest.mark.parametrize("suffix", ["", _SUFFIX], ids=["torch 2.15", "torch 2.11"])
 @pytest.mark.parametrize(("text", "expected"), GPU_ERRORS.items(), ids=range(len(GPU_ERRORS)))
-def test_each_error_of_a_gpu_has_its_class_and_advice_and_only_listed_texts_are_hardware(text, expected):
-    raised = ("DistBackendError" if "NCCL" in text else "RuntimeError", text)
+def test_each_error_of_a_gpu_has_its_class_and_advice_and_only_listed_texts_are_hardware(text, expected, suffix):
+    raised = ("DistBackendError" if "NCCL" in text else "RuntimeError", text + suffix)
     outcome = diagnose(result(rank(0, raised=raised), rank(1, raised=NCCL, at=0.5)))
     assert (outcome.klass, outcome.rank) == (expected[0], 0)
     assert expected[1] in outcome.message

@@ -43,6 +43,7 @@ def torch(version: str | None, error: str | None = None) -> Finding:
         (lambda: software.check_package("torchmetrics", {"version": None, "error": ""}, (1, 8)), Level.WARNING),
         (lambda: software.check_cuda({"built": None, "usable": 0}, present=0), Level.OK),
         (lambda: software.check_cuda({"built": "13.0", "usable": 2}, present=2), Level.OK),
+        (lambda: software.check_cuda({"built": "13.0", "usable": 1}, present=2), Level.OK),
         (lambda: software.check_cuda({"built": None, "usable": 0}, present=2), Level.PROBLEM),
         (lambda: system.loopback(), Level.OK),
         (lambda: system.loopback("192.0.2.1"), Level.PROBLEM),

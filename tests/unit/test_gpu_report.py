@@ -43,3 +43,9 @@ def test_the_largest_user_is_named_and_the_control_daemon_of_shared_gpus_is_none
 def test_a_healthy_gpu_has_no_faults():
     assert lasting_faults(GpuState(used=1, total=2, memory_errors=0)) == []
     assert len(lasting_faults(GpuState(lost="off the bus", memory_errors=1, remap_failed=True))) == 3
+
+
+def test_a_fault_of_a_gpu_that_mig_divides_is_one_of_all_its_instances():
+    slots = [Slot(f"cuda:{number}", "cuda", number, uuid=f"MIG-{number}", bus_id="0000:3b:00.0") for number in (0, 1)]
+    slots.append(Slot("cuda:2", "cuda", 2, uuid="GPU-b", bus_id="0000:9b:00.0"))
+    assert xid_faults([("0000:3B:00", 79)], slots).keys() == {"cuda:0", "cuda:1"}

@@ -281,7 +281,8 @@ def _ask(function: Callable[..., Any], *arguments: Any, default: Any) -> Any:
 
 
 def _bus_id(handle: Any) -> str | None:
-    found = _ask(pynvml.nvmlDeviceGetPciInfo, handle, default=None)
+    whole = _ask(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle, default=handle)
+    found = _ask(pynvml.nvmlDeviceGetPciInfo, whole, default=None)
     return None if found is None else kernel_bus_id(str(found.busId))
 
 

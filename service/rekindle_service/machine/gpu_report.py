@@ -93,11 +93,14 @@ def lasting_faults(gpu: GpuState) -> list[str]:
     return faults
 
 
-def xid_faults(xids: Iterable[tuple[str, int]], slots: Iterable[Slot]) -> Mapping[str, str]:
+def xid_faults(xids: Iterable[tuple[str, int]], slots: Collection[Slot]) -> Mapping[str, str]:
     """What has happened to GPUs, by slot name."""
-    named = {name: slot.name for slot in slots for name in (slot.uuid, normal_bus_id(slot.bus_id)) if name}
-    found = ((named.get(gpu) or named.get(normal_bus_id(gpu) or ""), number) for gpu, number in xids)
-    return {slot: f"Xid {number}: {XIDS[number]}" for slot, number in found if slot is not None and number in XIDS}
+    happened: dict[str, str] = {}
+    for gpu, number in xids:
+        for slot in slots if number in XIDS else ():  # a bus id is that of all instances of a GPU that MIG divides
+            if gpu == slot.uuid or (slot.bus_id and normal_bus_id(gpu) == normal_bus_id(slot.bus_id)):
+                happened[slot.name] = f"Xid {number}: {XIDS[number]}"
+    return happened
 
 
 def normal_bus_id(bus_id: str | None) -> str | None:

@@ -30,7 +30,8 @@ from rekindle_service.store.tables import Job
 _log = structlog.get_logger(__name__)
 
 _INTERVAL = 1.0  # seconds
-_SEARCH_INTERVAL = 30.0  # seconds, while the driver knows fewer GPUs than the machine has
+_SEARCH_INTERVAL = 30.0  # seconds, and twice as many each time, while the driver knows fewer GPUs than the machine has
+_MAX_SEARCH_INTERVAL = 3600.0
 
 
 class DeviceWatch:
@@ -51,7 +52,8 @@ class DeviceWatch:
         """``find`` asks the driver."""
         self._store, self._home, self._devices = store, home, devices
         self._find, self._on_bus = find, on_bus()
-        self._search_at = time.monotonic() + _SEARCH_INTERVAL
+        self._search_interval = _SEARCH_INTERVAL
+        self._search_at = time.monotonic() + self._search_interval
         self._probe = probe
         self._suspected: set[str] = set()  # slots that were in use by something unknown at the last check
         self._kills = RepeatedKills()
@@ -94,7 +96,8 @@ class DeviceWatch:
         self._check_kills()
 
     def _search(self) -> None:
-        self._search_at = time.monotonic() + _SEARCH_INTERVAL
+        self._search_interval = min(2 * self._search_interval, _MAX_SEARCH_INTERVAL)  # others may hide some for good
+        self._search_at = time.monotonic() + self._search_interval
         if new := self._devices.machine.add(self._find()):
             self._devices.health.set_in_use({slot.name: STARTING for slot in self._gpus})
             self._probe.watch([slot.uuid for slot in self._gpus if slot.uuid])

@@ -31,7 +31,7 @@ class Collectives:
     last_enqueued: int | None  # number of the last one, in the group that has enqueued most; None without a group
     total_enqueued: int  # in all its groups together; not for comparing ranks, whose groups may differ
     in_flight: bool  # one of them has not completed
-    on_gpu: bool = False  # a group of NCCL is among them
+    knows_gpu: bool = False  # a recorder of NCCL has answered, so that a group of it would be among them
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +97,12 @@ def collectives(rank_dir: RankDir, *, on_gpu: bool = False) -> Collectives | Non
         return None
     known, entries = parsed
     created = {entry["time_created_ns"] for entry in entries}
-    nccl = list[int]()
+    knows_gpu = False
     for enqueued, more in filter(None, map(_parse, others)):
         if created.isdisjoint(entry["time_created_ns"] for entry in more):  # else gloo's: torch before 2.15 knows one
-            nccl, entries = nccl + enqueued, entries + more
+            known, entries, knows_gpu = known + enqueued, entries + more, True
     in_flight = any(not entry["retired"] for entry in entries)
-    return Collectives(max(known + nccl, default=None), sum(known + nccl), in_flight, bool(nccl))
+    return Collectives(max(known, default=None), sum(known), in_flight, knows_gpu)
 
 
 def collective_history(rank_dir: RankDir, *, on_gpu: bool = False) -> list[Collective]:

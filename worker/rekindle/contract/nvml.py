@@ -31,6 +31,12 @@ class _Process(ctypes.Structure):
     )
 
 
+class _PciInfo(ctypes.Structure):
+    """nvmlPciInfo_t of driver 410 and later."""
+
+    _fields_ = (("legacy", ctypes.c_char * 16), ("numbers", ctypes.c_uint * 5), ("bus_id", ctypes.c_char * 32))
+
+
 @dataclass(frozen=True, slots=True)
 class GpuReading:
     """One sample of a whole GPU, whoever uses it. What its driver does not report is None: MIG has no utilization."""
@@ -80,6 +86,17 @@ class Driver:
             ):
                 return None
             found |= {process.pid for process in listed[: count.value]}
+        return found
+
+    def bus_ids(self, devices: Sequence[str]) -> set[str] | None:
+        """Of ``devices`` on the PCI bus, as the kernel's log has them (``0000:3b:00``); None unless all are known."""
+        found = set[str]()
+        for device in devices:
+            gpu, answer = self._find(device), _PciInfo()
+            if gpu is None or _ask(self._nvml, "nvmlDeviceGetPciInfo_v3", gpu, answer=answer) is None:
+                return None
+            domain, _, rest = answer.bus_id.decode(errors="replace").lower().partition(":")
+            found.add(f"{domain[-4:]}:{rest.partition('.')[0]}")
         return found
 
     def _find(self, device: str) -> ctypes.c_void_p | None:

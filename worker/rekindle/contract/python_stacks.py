@@ -13,7 +13,7 @@ _WAITING = re.compile(
     r"torch/distributed/(distributed_c10d|_functional_collectives|c10d_logger|rendezvous|nn/functional)\.py$"
 )
 _SYNCHRONIZE = re.compile(r"torch/(cuda|accelerator)/(__init__|streams)\.py$")
-_WAITS_FOR_GPU = re.compile(r"\.(item|tolist|cpu|to|numpy|synchronize)\(")
+_WAITS_FOR_GPU = re.compile(r"\.(item|tolist|cpu|to|numpy|synchronize)\(|\b(float|int|bool|print)\(|^\s*(if|while)\b")
 _INNERMOST = 6  # frames among which a collective is, where one is waited for
 
 

@@ -24,6 +24,7 @@ from rekindle.contract.run_dir.control import ControlMessage, MessageType, notif
 from rekindle.keeper.torchrun import preload
 from rekindle.keeper.torchrun.node_plan import NodePlan
 
+_looked_for = set[int]()  # aborted ranks
 _LOOK_SECONDS = 3.0
 """For the keeper to look at the other ranks when gloo or a watchdog has aborted one: another one has caused that."""
 
@@ -68,7 +69,7 @@ def replace_where_cuda_is_lost(environment: dict[str, str], report: Callable[[],
     ``environment`` is added to its own. torchrun waits for a result of each rank and for its end: ``report`` sends the
     result before, since only this process can. All descriptors stay open, as one of them shows torchrun the end.
     """
-    if not os.environ.get("CUDA_VISIBLE_DEVICES") or not preload.lacks_cuda():
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "" or not preload.lacks_cuda():  # not set: all are visible
         return
     report()
     for fd in open_descriptors():
@@ -150,6 +151,7 @@ def without_accelerators() -> Iterator[None]:
 
 
 def _report_dead_ranks() -> None:
+    aborted = set[int]()
     for pid in map(int, Path("/proc/thread-self/children").read_text().split()):
         try:
             ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -159,7 +161,10 @@ def _report_dead_ranks() -> None:
             by_signal = ended.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
             report_exit(pid, -ended.si_status if by_signal else ended.si_status)
             if by_signal and ended.si_status == signal.SIGABRT:
-                time.sleep(_LOOK_SECONDS)  # before torchrun stops the others
+                aborted.add(pid)
+    if new := aborted - _looked_for:
+        _looked_for.update(new)
+        time.sleep(_LOOK_SECONDS)  # before torchrun stops the others
 
 
 def _report_reaped_ranks() -> None:

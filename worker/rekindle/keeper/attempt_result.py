@@ -129,7 +129,7 @@ class AttemptResult:
     hang: Hang | None = None
     deserter: Culprit | None = None  # whose absence the ranks have noticed that lost their connections
     kernel_log: list[str] = field(default_factory=list)  # what NVIDIA's driver has written there meanwhile
-    gpus: list[str] = field(default_factory=list)  # by local rank, as in CUDA_VISIBLE_DEVICES
+    gpus: list[str] = field(default_factory=list)  # of all ranks in their order, as in CUDA_VISIBLE_DEVICES
     survivors: list[int] = field(default_factory=list)  # pids that SIGKILL did not end
     disk_full: bool = False  # when it ended: a rank's report may be missing
     gpu_memory_held: int = 0  # bytes that were not released when its processes had gone

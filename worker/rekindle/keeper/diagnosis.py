@@ -286,8 +286,12 @@ def _exception_outcome(rank: RankResult, error: RankError, result: AttemptResult
 
 
 def _gpu_of(rank: RankResult, result: AttemptResult) -> str:
-    known = rank.local_rank < len(result.gpus)
-    return f"GPU {result.gpus[rank.local_rank]}" if known else f"the GPU of rank {rank.rank}"
+    """The GPUs of all ranks are listed in their order, where every node has reported its own."""
+    each, rest = divmod(len(result.gpus), result.world_size)
+    if not each or rest:
+        return f"the GPU of rank {rank.rank}"
+    own = result.gpus[rank.rank * each : (rank.rank + 1) * each]
+    return f"GPU{'s' if each > 1 else ''} {', '.join(own)}"
 
 
 def _describe(error: RankError) -> str:

@@ -43,20 +43,20 @@ def _device_error(pattern: str, klass: OutcomeClass, advice: str, *, is_hardware
 _CUDA = r"(CUDA error[^:\n]*: |Cuda failure (\d+ )?')"  # as torch writes it, and as NCCL does
 _DEVICE_ERRORS = (
     _device_error(
-        rf"device-side assert|{_CUDA}(an illegal (memory access|instruction)|misaligned address"
-        r"|unspecified launch failure|invalid (program counter|device function)"
-        r"|operation not supported on global/shared address space)",
-        OutcomeClass.USER_ERROR,
-        "The script caused it, not the GPU (an index or a label out of range, as a rule), and not necessarily at this "
-        "line: run once with CUDA_LAUNCH_BLOCKING=1 to see where.",
-    ),
-    _device_error(
         r"uncorrectable (ECC|NVLink)|ECC error|(device|GPU) (has been|is) lost|fallen off the bus|hardware stack error"
         r"|NVLink error|peer GPU memory over nvlink or a hardware error",
         OutcomeClass.COMM,
         "This is a hardware error of the GPU, not the script's: it does not count as a failure. If it comes again, "
         "exclude the GPU and have it checked (`nvidia-smi -q -d ECC,ROW_REMAPPER`, the kernel's log).",
         is_hardware=True,
+    ),
+    _device_error(
+        rf"device-side assert(?!ion)|{_CUDA}(an illegal (memory access|instruction)|misaligned address"
+        r"|unspecified launch failure|invalid (program counter|device function)"
+        r"|operation not supported on global/shared address space)",
+        OutcomeClass.USER_ERROR,
+        "The script caused it, not the GPU (an index or a label out of range, as a rule), and not necessarily at this "
+        "line: run once with CUDA_LAUNCH_BLOCKING=1 to see where.",
     ),
     _device_error(
         r"driver version is insufficient|NVIDIA driver on your system is too old|no kernel image is available"
@@ -130,6 +130,7 @@ _DEVICE_ERRORS = (
     ),
 )  # fmt: skip
 
+_RECOVERED = re.compile(r"recovery action changed from .* to \S+ \(None\)")
 _XID = re.compile(r"NVRM: Xid \((?P<gpu>[^)]*)\): (?P<number>\d+)(, pid='?(?P<pid>\d+))?")
 
 
@@ -196,8 +197,8 @@ def hardware_xid(kernel_log: list[str], pids: set[int]) -> str | None:
     """
     for line in kernel_log:
         match = _XID.search(line)
-        if match is not None and int(match["number"]) in HARDWARE_XIDS and (
-            match["pid"] is None or int(match["pid"]) in pids
-        ):  # fmt: skip
+        if match is None or int(match["number"]) not in HARDWARE_XIDS or _RECOVERED.search(line):
+            continue
+        if match["pid"] is None or int(match["pid"]) in pids:
             return line[match.start() :].strip()
     return None

@@ -68,8 +68,9 @@ class LocalRunner:
         return World(len(intent.devices) // self._spec.devices_per_rank, intent.devices, gpus)
 
     def begin(self) -> None:
+        left = bool(orphans_of(self._run_dir.root))
         kill_all(partial(orphans_of, self._run_dir.root), reap_children)
-        self._gpu_memory, self._measured = self._gpu_memory_of(self._world.gpus), self._world.gpus
+        self._gpu_memory, self._measured = self._gpu_memory_of(self._world.gpus, settles=left), self._world.gpus
 
     def change_devices(self, intent: RunIntent) -> None:
         self._world = self._world_of(intent)
@@ -84,8 +85,8 @@ class LocalRunner:
             os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         self._launcher.resize(size)
 
-    def _gpu_memory_of(self, gpus: list[str]) -> GpuMemory:
-        return GpuMemory(gpus, shared=self._spec.gpu_share < 1)
+    def _gpu_memory_of(self, gpus: list[str], *, settles: bool = False) -> GpuMemory:
+        return GpuMemory(gpus, shared=self._spec.gpu_share < 1, settles=settles)
 
     def find_world(self, requested_stop: RequestedStop) -> World | None:
         del requested_stop  # nothing is to be waited for

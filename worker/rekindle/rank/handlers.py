@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ from rekindle.contract.run_dir.rank_records import STACK_SIGNAL
 
 _C10D = "torch._C._distributed_c10d"  # torch's own name for what torch.distributed is made of
 _KEPT_COLLECTIVES = 1000
+_DUMP_SECONDS = 1.0
 _KEPT_KEYS = (
     "time_created_ns", "is_p2p", "profiling_name", "process_group", "collective_seq_id", "input_sizes", "input_dtypes",
 )  # fmt: skip
@@ -75,7 +77,16 @@ def open_debug_server(rank_dir: RankDir) -> None:
 
 
 def save_collectives(rank_dir: RankDir) -> None:
-    """Write down which collectives this rank has called last: when it has failed, nobody can ask it any more."""
+    """Write down which collectives this rank has called last: when it has failed, nobody can ask it any more.
+
+    In a thread for at most ``_DUMP_SECONDS``: a recorder may ask a driver that does not answer.
+    """
+    dump = threading.Thread(target=_dump_collectives, args=(rank_dir,), daemon=True)
+    dump.start()
+    dump.join(_DUMP_SECONDS)
+
+
+def _dump_collectives(rank_dir: RankDir) -> None:
     with suppress(Exception):  # what torch's private function does must not hide why the script failed
         entries: list[dict[str, object]] = []
         recorders = [("_dump_fr_trace_json", ()), *(("_dump_fr_trace_json", (name,)) for name in HOOKED_RECORDERS)]

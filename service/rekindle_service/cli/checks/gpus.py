@@ -24,18 +24,27 @@ def gpus(runs: Path) -> list[Finding]:
 
 
 def _gpu(index: int, runs: Path) -> Finding:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        model = str(pynvml.nvmlDeviceGetName(handle))
+        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    except pynvml.NVMLError as error:
+        return problem(f"gpu {index}", f"the driver reports: {error}", "No job gets it. See dmesg for Xid messages.")
+    try:
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        used, total = int(memory.used), int(memory.total)
+    except pynvml.NVMLError:
+        used, total = None, None
     foreign = [
         _describe(process) for process in processes if not is_of_job(runs, _read(process.pid, "environ").split("\0"))
     ]
-    return check_gpu(index, str(pynvml.nvmlDeviceGetName(handle)), int(memory.used), int(memory.total), foreign)
+    return check_gpu(index, model, used, total, foreign)
 
 
-def check_gpu(index: int, model: str, used: int, total: int, foreign: list[str]) -> Finding:
-    """``used`` and ``total`` in bytes; ``foreign``: processes that belong to no job of this home."""
-    detail = f"{model}, {size(used)} of {size(total)} used"
+def check_gpu(index: int, model: str, used: int | None, total: int | None, foreign: list[str]) -> Finding:
+    """``used`` and ``total`` in bytes where they are known; ``foreign``: processes of no job of this home."""
+    memory = "memory not reported" if used is None or total is None else f"{size(used)} of {size(total)} used"
+    detail = f"{model}, {memory}"
     name = f"gpu {index}"
     if foreign:
         advice = "No job gets this GPU while they use it: end them, or hide it with the setting exclude_devices."

@@ -102,9 +102,9 @@ def check_cuda(cuda: dict[str, Any], present: int) -> Finding:
     """``present``: the number of GPUs that the kernel shows."""
     built = "built for CPU only" if cuda["built"] is None else f"built for CUDA {cuda['built']}"
     detail = f"torch is {built} and can use {cuda['usable']} of {present} GPUs"
-    if cuda["usable"] < present:
+    if present and not cuda["usable"]:
         return problem("cuda", detail, "Install a torch whose CUDA the driver supports; check CUDA_VISIBLE_DEVICES.")
-    return ok("cuda", detail)
+    return ok("cuda", detail)  # fewer, too: some may be hidden on purpose, and MIG shows a process one instance
 
 
 def check_gloo(error: str | None) -> Finding:

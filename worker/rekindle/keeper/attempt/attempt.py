@@ -87,7 +87,7 @@ class Attempt:
             agent_log_tail=agent_log_tail(self._processes.agent_log),
             hang=self._hang,
             deserter=self._shutdown.deserter,
-            kernel_log=driver_messages(self._launched_at) if self._plan.gpus else [],
+            kernel_log=driver_messages(self._launched_at, self._usage.bus_ids) if self._plan.gpus else [],
             gpus=self._plan.gpus,
             survivors=survivors,
             disk_full=disk_full,

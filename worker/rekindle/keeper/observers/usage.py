@@ -36,6 +36,7 @@ class UsageLog:
         """``gpus``: those of the job on this machine, as in CUDA_VISIBLE_DEVICES. ``write``: instead of to the log."""
         self._path, self._gpus, self._library = path, gpus, library
         self._write = append_sample if write is None else write
+        self.bus_ids: set[str] | None = None  # of the GPUs, as soon as they are known
         self._next_sample = 0.0  # seconds of CLOCK_MONOTONIC
         self._before: dict[int, tuple[float, float]] = {}  # pid → time of its last sample, its processor seconds then
 
@@ -46,13 +47,22 @@ class UsageLog:
             return
         self._next_sample = now + INTERVAL
         running = [rank for rank in ranks if rank.ended_at is None and rank.identity.alive()]
-        gpus = enumerate(nvml.read_gpus(self._gpus, self._library))
-        devices = [GpuUsage(index, *astuple(reading)) for index, reading in gpus if reading is not None]
+        devices = [
+            GpuUsage(index, *astuple(reading)) for index, reading in enumerate(self._read_gpus()) if reading is not None
+        ]
         activity = take_activity()
         used = [self._of_rank(rank, activity.ranks.get(rank.rank)) for rank in running]
         sample = UsageSample(time.time(), used, devices, activity.hang_timeout, activity.without_progress)
         with suppress(OSError):
             self._write(self._path, sample)
+
+    def _read_gpus(self) -> list[nvml.GpuReading | None]:
+        if not self._gpus:
+            return []
+        with nvml.Driver(self._library) as driver:
+            if self.bus_ids is None:
+                self.bus_ids = driver.bus_ids(self._gpus)
+            return driver.read(self._gpus)
 
     def _of_rank(self, rank: RankResult, does: RankActivity | None) -> RankUsage:
         """Of the rank's process and everything that it has started."""
@@ -78,13 +88,16 @@ def append_sample(path: Path, sample: UsageSample) -> None:
 class GpuMemory:
     """The memory of some GPUs, measured from what was in use when this was made."""
 
-    def __init__(self, devices: Sequence[str], *, shared: bool = False, library: str = nvml.LIBRARY) -> None:
+    def __init__(
+        self, devices: Sequence[str], *, shared: bool = False, settles: bool = False, library: str = nvml.LIBRARY
+    ) -> None:
         """``devices``: UUIDs or indices, as in CUDA_VISIBLE_DEVICES. Make it while nothing of the job runs.
 
-        ``shared``: other jobs use them as well, so that the memory in use shows nothing of this one.
+        ``shared``: other jobs use them as well, so that the memory in use shows nothing of this one. ``settles``:
+        processes of the job were killed just now, whose memory the driver may still be releasing.
         """
         self._devices, self._shared, self._library = devices, shared, library
-        self._before = {} if shared or not devices else self._measure()
+        self._before = {} if shared or not devices else self._measure(settles)
 
     def wait_released(self, pids: Collection[int]) -> int:
         """Wait until no more is in use than at first: a rank that starts earlier runs out of memory.
@@ -115,9 +128,16 @@ class GpuMemory:
         more = [used[device] - before for device, before in self._before.items()]
         return sum(each for each in more if each > _TOLERANCE)
 
-    def _measure(self) -> dict[str, int]:
+    def _measure(self, settles: bool) -> dict[str, int]:
         with nvml.Driver(self._library) as driver:
-            return self._used(driver)
+            used = self._used(driver)
+            began = shrunk_at = time.monotonic()
+            while settles and (now := time.monotonic()) < min(began + RELEASE_TIMEOUT, shrunk_at + RELEASE_STEADY):
+                time.sleep(0.05)
+                before, used = used, self._used(driver)
+                if sum(used.values()) < sum(before.values()):
+                    shrunk_at = now
+            return used
 
     def _used(self, driver: nvml.Driver) -> dict[str, int]:
         """Bytes in use on each device for which the driver answers."""

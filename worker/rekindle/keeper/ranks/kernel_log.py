@@ -1,8 +1,10 @@
 """The kernel's log, where this user may read it: who ran out of memory, and which GPU has failed."""
 
 import os
+import re
 from pathlib import Path
 
+_GPU = re.compile(r"\(PCI:(?P<bus>[0-9a-f:.]+)\)")
 _KMSG = Path("/dev/kmsg")
 
 
@@ -24,10 +26,18 @@ def kernel_log() -> list[str] | None:
         os.close(fd)
 
 
-def driver_messages(since: float) -> list[str]:
-    """What NVIDIA's driver has written since ``since`` (seconds of CLOCK_MONOTONIC, in which the kernel counts too)."""
+def driver_messages(since: float, bus_ids: set[str] | None = None) -> list[str]:
+    """What NVIDIA's driver has written since ``since`` (seconds of CLOCK_MONOTONIC, in which the kernel counts too).
+
+    ``bus_ids``: of the GPUs that it must be about, where it names one.
+    """
     found = (record.partition(";") for record in kernel_log() or () if "NVRM:" in record)
-    return [text.strip() for head, _, text in found if _seconds(head) >= since]
+    return [text.strip() for head, _, text in found if _seconds(head) >= since and _is_about(text, bus_ids)]
+
+
+def _is_about(text: str, bus_ids: set[str] | None) -> bool:
+    named = _GPU.search(text)
+    return bus_ids is None or named is None or named["bus"].partition(".")[0] in bus_ids
 
 
 def _seconds(head: str) -> float:

@@ -1,9 +1,10 @@
 """What can be observed of a rank from outside without disturbing it: does it make progress?"""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from rekindle.contract.debug_socket import Collectives, collectives
+from rekindle.contract.debug_socket import collectives
 from rekindle.contract.processes import cpu_seconds, descendants, process_state
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir
@@ -53,13 +54,16 @@ def probe(rank: int, pid: int, rank_dir: RankDir, *, alone: bool = False) -> Ran
         reported_steps=0 if status is None else status.reported_steps,
         steps_per_second=None if status is None else status.steps_per_second,
         device=device,
-        is_blind=device == "cuda" and not alone and not _knows_gpu(recorder),
+        is_blind=device == "cuda"
+        and not alone
+        and (recorder is None or not recorder.knows_gpu or _recorders_are_off()),
     )
 
 
-def _knows_gpu(recorder: Collectives | None) -> bool:
-    """Of a rank on a GPU: whether its collectives there are known, or it has made no group."""
-    return recorder is not None and (recorder.on_gpu or recorder.last_enqueued is None)
+def _recorders_are_off() -> bool:
+    """By the job's environment, which is the keeper's as well; torch takes the first of the names that is set."""
+    sizes = (os.environ.get(name) for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"))
+    return next((size for size in sizes if size), None) == "0"
 
 
 def main_thread_events(pid: int) -> tuple[int, ...] | None:

@@ -37,7 +37,7 @@ def preload(spec: JobSpec, code: Path) -> list[str]:
     global used_cuda_at_import
     named = _named_by(spec, code)
     failed = preload_torch() + import_all(named)
-    if os.environ.get("CUDA_VISIBLE_DEVICES") and _forks_lack_cuda():
+    if os.environ.get("CUDA_VISIBLE_DEVICES") != "" and _forks_lack_cuda():
         used_cuda_at_import = " or ".join(name for name in named if name.partition(".")[0] != "torch") or "torch"
     return failed
 
