@@ -43,6 +43,12 @@ def found(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
 
 
 @pytest.fixture
+def compares(pytestconfig: pytest.Config) -> bool:
+    """Times are compared by the kit, which has the machine to itself, and not among other tests."""
+    return pytestconfig.getoption("--gpu-report") is not None
+
+
+@pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Callable[..., FaultyRun]]:
     """Makes a run of a script of ``scripts`` and starts its keeper, which is no server's."""
     runs: list[FaultyRun] = []

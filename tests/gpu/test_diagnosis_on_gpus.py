@@ -79,7 +79,9 @@ def test_a_recorder_answers_for_the_collectives_of_a_rank(begin, found, tmp_path
     known = debug_socket.collectives(rank_dir, on_gpu=GPUS > 0)
     assert known is not None
     assert known.knows_gpu is (GPUS > 0)
-    assert len(debug_socket.collective_history(rank_dir, on_gpu=GPUS > 0)) >= 1
+    groups = {each.group for each in debug_socket.collective_history(rank_dir, on_gpu=GPUS > 0)}
+    found("groups of collectives", ", ".join(sorted(groups)))
+    assert any("nccl" in group for group in groups) if GPUS else groups == {"0"}
     (tmp_path / "end").touch()
     assert run.finish() == "succeeded", run.all_logs()
 
@@ -118,7 +120,7 @@ def test_doctor_finds_nothing_wrong_with_gpus(found, tmp_path):
     found("doctor", "; ".join(lines)[:500] or (ended.stderr or ended.stdout)[-300:])
 
 
-def test_a_snapshot_stalls_training_less_than_a_durable_save(found, tmp_path):
+def test_a_snapshot_stalls_training_less_than_a_durable_save(found, compares, tmp_path):
     device = torch.device("cuda:0" if GPUS else "cpu")
     elements = (1024 if GPUS else 64) * MIB // 4
     state = {f"part{index}": torch.randn(elements // 8, device=device) for index in range(8)}
@@ -138,7 +140,7 @@ def test_a_snapshot_stalls_training_less_than_a_durable_save(found, tmp_path):
     gib = elements * 4 / (1 << 30)
     found(f"snapshot of {gib:.2f} GiB, stall", statistics.median(ours[1:]))
     found(f"torch.save of {gib:.2f} GiB, durable", statistics.median(theirs[1:]))
-    assert statistics.median(ours[1:]) < statistics.median(theirs[1:])
+    assert not compares or statistics.median(ours[1:]) < statistics.median(theirs[1:])
 
 
 def save_durably(state: dict, path: Path) -> None:
