@@ -3,6 +3,9 @@
 import os
 import shutil
 import socket
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -194,3 +197,50 @@ def test_a_wrong_pattern_is_refused_with_its_position(source, copy):
     (source / ".rekindleignore").write_text("ok\n!\n")
     with pytest.raises(CodeCopyError, match=r"\.rekindleignore.*'!'"):
         copy()
+
+
+_SWAPS = """
+import itertools, os, sys
+source, secrets = sys.argv[1:]
+swapped = [(f"{source}/train.py", f"{secrets}/train.py"), (f"{source}/data", f"{secrets}/data"), (source, secrets)]
+for path, _ in swapped:
+    os.path.islink(path) and os.unlink(path)
+for path, goal in itertools.cycle(swapped):
+    os.rename(path, f"{path}.kept")
+    os.symlink(goal, path)
+    os.unlink(path)
+    os.rename(f"{path}.kept", path)
+    sys.stdout.write(".")
+    sys.stdout.flush()
+"""
+
+
+@pytest.mark.long
+def test_files_and_directories_that_are_swapped_for_links_meanwhile_show_nothing(source, tmp_path):
+    """A person may swap what the server has looked at for a link to what only the server may read."""
+    secrets = tmp_path / "server"
+    for name in FILES:
+        (secrets / name).parent.mkdir(parents=True, exist_ok=True)
+        (secrets / name).write_text("secret")
+    argv = [sys.executable, "-c", _SWAPS, source, secrets]
+    copied, swaps = 0, 0
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as swapping:
+        os.set_blocking(swapping.stdout.fileno(), False)
+        try:
+            while copied < 200 or swaps < 10_000:
+                target = tmp_path / "copy"
+                with suppress(CodeCopyError):
+                    copy_code(source, target, exclude=tmp_path / "home", check=lambda root: refuse(root, secrets))
+                    copied += 1
+                swaps += len(swapping.stdout.read() or b"")
+                found = [path for path in names(target) if not (target / path).is_symlink()] if target.exists() else []
+                assert [path for path in found if "secret" in (target / path).read_text()] == []
+                shutil.rmtree(target, ignore_errors=True)
+        finally:
+            swapping.kill()
+
+
+def refuse(root, secrets):
+    """Do what the server does for those who must not read its home."""
+    if root.is_relative_to(secrets):
+        raise CodeCopyError("must not be in the server's home", "copy the code elsewhere")

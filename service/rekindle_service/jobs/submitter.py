@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,6 +42,8 @@ class Rights(Protocol):
 
     def building(self, submission: Submission, directory: Path) -> AbstractContextManager[None]: ...
 
+    def check_code(self, code: Path) -> None: ...
+
 
 class ServerRights:
     """Those of the server."""
@@ -50,6 +53,9 @@ class ServerRights:
 
     def building(self, _: Submission, __: Path) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def check_code(self, code: Path) -> None:
+        """Nothing is hidden from jobs that run with these rights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +247,18 @@ class Submitter:
     def _copy_code(self, submission: Submission, new: RunDir) -> None:
         spec = submission.spec
         options = CopyOptions(spec.exclude, gitignore=spec.gitignore, keep_links=spec.keep_links)
-        copy_code(Path(submission.code_dir or ""), new.code, exclude=self.home.root, options=options)
+        check = partial(self._check_copied, submission) if submission.origin is None else None
+        copy_code(Path(submission.code_dir or ""), new.code, exclude=self.home.root, options=options, check=check)
         if spec.kind is TargetKind.SCRIPT and not (new.code / submission.target_in_copy).is_file():
             hint = f"change exclude, gitignore or {IGNORE_FILE}, which name it"
             raise SubmissionError([FieldError("script", "must not be excluded", submission.target_in_copy, hint)])
         write_json(new.code_manifest, take_manifest(new.code).to_json())
+
+    def _check_copied(self, submission: Submission, root: Path) -> None:
+        """The path that was validated may lead elsewhere by now. Raises SubmissionError."""
+        if errors := self._foreign_code(replace(submission, code=root)):
+            raise SubmissionError(errors)
+        self.rights.check_code(root)
 
     def _continue(self, old_id: str, new: RunDir, job_id: str, last_step: int | None) -> None:
         """It must not have been resumed meanwhile, either. Raises SubmissionError and OSError."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ON_THE_WAY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAX_TEXT = 16 << 20  # bytes
@@ -56,19 +57,41 @@ def open_beneath(root: Path, path: Path) -> BinaryIO | None:
     No component below ``root`` is followed if it is a symbolic link, and nothing but a regular file is opened: a link
     to the server's token, a FIFO that would block a thread for ever and a device all count as absent.
     """
-    *directories, name = path.relative_to(root).parts
     try:
         directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            for part in directories:
-                inner = os.open(part, _DIRECTORY, dir_fd=directory)
-                os.close(directory)
-                directory = inner
-            return open_regular(name, directory)
+            return open_in(directory, path.relative_to(root))
         finally:
             os.close(directory)
     except (OSError, ValueError):
         return None
+
+
+def open_in(directory: int, path: Path) -> BinaryIO:
+    """Like ``open_beneath`` for a ``path`` relative to an open directory. Raises OSError."""
+    inner = open_directory(path.parent, directory)
+    try:
+        return open_regular(path.name, inner)
+    finally:
+        os.close(inner)
+
+
+def open_directory(path: Path, directory: int | None = None) -> int:
+    """A descriptor of the directory at ``path``, on the way to which nothing may be a link, nor itself.
+
+    ``path`` is absolute, or relative to the open ``directory``. Whoever replaces one of the directories later changes
+    nothing of what the descriptor shows. Raises OSError.
+    """
+    parts = path.parts if directory is not None else path.parts[1:]
+    current = os.open("/", _ON_THE_WAY) if directory is None else os.dup(directory)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, _ON_THE_WAY, dir_fd=current)
+            os.close(current)
+            current = inner
+        return os.open(parts[-1] if parts else ".", _DIRECTORY, dir_fd=current)
+    finally:
+        os.close(current)
 
 
 def read_small(root: Path, path: Path, limit: int = 1 << 20) -> bytes | None:

@@ -6,7 +6,7 @@ import tarfile
 from pathlib import Path
 from typing import IO
 
-from rekindle_service.jobs.packaging.code_copy import CodeCopyError, Inventory, scan_tree
+from rekindle_service.jobs.packaging.code_copy import CodeCopyError, CodeTree, Inventory, open_tree, scan_tree
 from rekindle_service.jobs.packaging.ignore_rules import CopyOptions
 
 _FASTEST = 1  # of gzip: code is small, and the network mostly faster than a better compression
@@ -18,16 +18,16 @@ def pack_code(directory: Path, archive: IO[bytes], *, exclude: Path, options: Co
     The same files give the same bytes, and so the same bundle: owners and times are omitted. Raises CodeCopyError,
     and OSError of the writing.
     """
-    root = Path(os.path.realpath(directory))
-    inventory = scan_tree(root, Path(os.path.realpath(exclude)), options)
     with (
+        open_tree(directory) as tree,
         gzip.GzipFile(fileobj=archive, mode="wb", compresslevel=_FASTEST, mtime=0, filename="") as packed,
         tarfile.open(fileobj=packed, mode="w|") as tar,
     ):
+        inventory = scan_tree(tree, Path(os.path.realpath(exclude)), options)
         for path in sorted(inventory.directories):
             tar.addfile(_described(path, tarfile.DIRTYPE, 0o700))
-        for path in sorted(inventory.files):
-            _add_file(tar, root, path)
+        for path, found in sorted(inventory.files.items()):
+            _add_file(tar, tree, path, found)
         for path, text in sorted(inventory.links.items()):
             link = _described(path, tarfile.SYMTYPE, 0o777)
             link.linkname = text
@@ -35,9 +35,9 @@ def pack_code(directory: Path, archive: IO[bytes], *, exclude: Path, options: Co
     return inventory
 
 
-def _add_file(tar: tarfile.TarFile, root: Path, path: Path) -> None:
+def _add_file(tar: tarfile.TarFile, tree: CodeTree, path: Path, found: os.stat_result) -> None:
     try:
-        with (root / path).open("rb") as file:
+        with tree.open(path, found) as file:
             status = os.fstat(file.fileno())
             entry = _described(path, tarfile.REGTYPE, 0o755 if status.st_mode & 0o100 else 0o644)
             entry.size = status.st_size

@@ -1,14 +1,18 @@
 """The copy of the user's code that a job keeps: edits after submit never reach it."""
 
+import errno
 import os
 import shutil
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from rekindle.contract.files import fsync_directory
+from rekindle.contract.safe_open import open_directory, open_in
 from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOptions, IgnoreRules, PatternError
 from rekindle_service.jobs.resources import raise_if_lacking
 
@@ -16,6 +20,7 @@ MAX_BYTES = 200 * 1000 * 1000
 MAX_FILES = 20_000
 EXCLUDED = frozenset({".git", ".venv", "venv", "__pycache__", "node_modules"})
 _SIGNS_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # of venv and conda, whatever the directory is called
+_SWAPPED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _ALL = CopyOptions()
 
 
@@ -37,41 +42,86 @@ class Inventory:
     """What there is to copy; paths are relative to the source."""
 
     directories: list[Path] = field(default_factory=list)
-    files: dict[Path, int] = field(default_factory=dict)  # size in bytes
+    files: dict[Path, os.stat_result] = field(default_factory=dict)
     links: dict[Path, str] = field(default_factory=dict)  # text of the link in the copy
 
     @property
     def bytes(self) -> int:
-        return sum(self.files.values())
+        return sum(status.st_size for status in self.files.values())
 
 
-def copy_code(source: Path, target: Path, *, exclude: Path, options: CopyOptions = _ALL) -> None:
+@dataclass(frozen=True, slots=True)
+class CodeTree:
+    """A directory of code, held open: what a person swaps in it meanwhile for a link is never followed."""
+
+    root: Path  # as it was found
+    directory: int
+
+    def open(self, path: Path, found: os.stat_result) -> BinaryIO:
+        """The file that was ``found`` at ``path``, and no other one. Raises CodeCopyError and OSError."""
+        try:
+            file = open_in(self.directory, path)
+        except OSError as error:
+            if error.errno in _SWAPPED:
+                raise CodeCopyError("must not change while it is copied", f"{path} did: submit again") from error
+            raise
+        if not os.path.samestat(os.fstat(file.fileno()), found):
+            file.close()
+            raise CodeCopyError("must not change while it is copied", f"{path} did: submit again")
+        return file
+
+
+@contextmanager
+def open_tree(source: Path) -> Iterator[CodeTree]:
+    """Raises CodeCopyError where ``source`` changes meanwhile."""
+    try:
+        root = Path(os.path.realpath(source))
+        directory = open_directory(root)
+    except OSError as error:
+        raise CodeCopyError("must be a directory that can be read", f"{source}: {error.strerror}") from error
+    try:
+        yield CodeTree(root, directory)
+    finally:
+        os.close(directory)
+
+
+def copy_code(
+    source: Path,
+    target: Path,
+    *,
+    exclude: Path,
+    options: CopyOptions = _ALL,
+    check: Callable[[Path], None] | None = None,
+) -> None:
     """Copy ``source`` to the new directory ``target``, durably.
 
     Excluded: version control, virtual environments, caches, compiled files, sockets and FIFOs, the directory
     ``exclude`` (rekindle's own home), and what ``options`` and ignore files name. Links that stay within ``source`` are
     kept, relative; one that leaves it is refused unless ``options`` keeps it, since what it shows could change or be
-    anything. Raises CodeCopyError, and OSError of the copying itself.
+    anything. ``check`` gets the directory that is copied, which ``source`` may have been swapped for, and raises where
+    it must not be. Raises CodeCopyError, and OSError of the copying itself.
     """
-    root = Path(os.path.realpath(source))
-    inventory = scan_tree(root, Path(os.path.realpath(exclude)), options)
-    target.mkdir(mode=0o700)
-    for directory in inventory.directories:
-        (target / directory).mkdir(mode=0o700)
-    for path in inventory.files:
-        _copy_file(root / path, target / path)
-    for path, text in inventory.links.items():
-        (target / path).symlink_to(text)
-    for directory in [*reversed(inventory.directories), Path()]:
-        fsync_directory(target / directory)
+    with open_tree(source) as tree:
+        if check is not None:
+            check(tree.root)
+        inventory = scan_tree(tree, Path(os.path.realpath(exclude)), options)
+        target.mkdir(mode=0o700)
+        for directory in inventory.directories:
+            (target / directory).mkdir(mode=0o700)
+        for path, found in inventory.files.items():
+            _copy_file(tree, path, found, target / path)
+        for path, text in inventory.links.items():
+            (target / path).symlink_to(text)
+        for directory in [*reversed(inventory.directories), Path()]:
+            fsync_directory(target / directory)
 
 
-def scan_tree(root: Path, exclude: Path, options: CopyOptions = _ALL) -> Inventory:
-    """What belongs to the code in ``root``; both are real paths. Raises CodeCopyError."""
+def scan_tree(tree: CodeTree, exclude: Path, options: CopyOptions = _ALL) -> Inventory:
+    """What belongs to the code; ``exclude`` is a real path. Raises CodeCopyError."""
     inventory = Inventory()
     try:
-        for entry in _walk(root, exclude, IgnoreRules(root, options)):
-            _enter(inventory, root, entry, keep_links=options.keep_links)
+        for path, status in _walk(tree, exclude, IgnoreRules(tree.root, options)):
+            _enter(inventory, tree.root, path, status, keep_links=options.keep_links)
             if len(inventory.files) > 5 * MAX_FILES:
                 break  # far too many already: enough to name the biggest
     except PatternError as error:
@@ -84,38 +134,42 @@ def scan_tree(root: Path, exclude: Path, options: CopyOptions = _ALL) -> Invento
     return inventory
 
 
-def _walk(root: Path, exclude: Path, rules: IgnoreRules) -> Iterator[os.DirEntry[str]]:
-    """Every entry that belongs to the code, each directory before what is in it."""
-    directories = [root]
+def _walk(tree: CodeTree, exclude: Path, rules: IgnoreRules) -> Iterator[tuple[Path, os.stat_result]]:
+    """Every path that belongs to the code, relative, each directory before what is in it."""
+    directories = [Path()]
     while directories:
         directory = directories.pop()
-        rules.enter(directory)
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                if entry.name in EXCLUDED or entry.name.endswith(".pyc") or Path(entry.path) == exclude:
-                    continue
-                is_directory = entry.is_dir(follow_symlinks=False)
-                if _is_environment(Path(entry.path)) or rules.excludes(Path(entry.path), is_directory=is_directory):
-                    continue
-                yield entry
-                if is_directory:
-                    directories.append(Path(entry.path))
+        fd = open_directory(directory, tree.directory)
+        try:
+            rules.enter(tree.root / directory, fd)
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    path, is_directory = directory / entry.name, entry.is_dir(follow_symlinks=False)
+                    if entry.name in EXCLUDED or entry.name.endswith(".pyc") or tree.root / path == exclude:
+                        continue
+                    if is_directory and _is_environment(entry.name, fd):
+                        continue
+                    if rules.excludes(tree.root / path, is_directory=is_directory):
+                        continue
+                    yield path, entry.stat(follow_symlinks=False)
+                    if is_directory:
+                        directories.append(path)
+        finally:
+            os.close(fd)
 
 
-def _is_environment(path: Path) -> bool:
+def _is_environment(name: str, directory: int) -> bool:
     """Whether Python and packages are installed there, which are no code of the user's and full of links elsewhere."""
-    return any((path / sign).exists() for sign in _SIGNS_OF_ENVIRONMENTS)
+    return any(os.access(f"{name}/{sign}", os.F_OK, dir_fd=directory) for sign in _SIGNS_OF_ENVIRONMENTS)
 
 
-def _enter(inventory: Inventory, root: Path, entry: os.DirEntry[str], *, keep_links: bool) -> None:
-    path = Path(entry.path).relative_to(root)
-    mode = entry.stat(follow_symlinks=False)
-    if stat.S_ISLNK(mode.st_mode):
-        inventory.links[path] = _link_text(root, Path(entry.path), keep_links=keep_links)
-    elif stat.S_ISDIR(mode.st_mode):
+def _enter(inventory: Inventory, root: Path, path: Path, status: os.stat_result, *, keep_links: bool) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        inventory.links[path] = _link_text(root, root / path, keep_links=keep_links)
+    elif stat.S_ISDIR(status.st_mode):
         inventory.directories.append(path)
-    elif stat.S_ISREG(mode.st_mode):
-        inventory.files[path] = mode.st_size
+    elif stat.S_ISREG(status.st_mode):
+        inventory.files[path] = status
 
 
 def _link_text(root: Path, link: Path, *, keep_links: bool) -> str:
@@ -133,11 +187,13 @@ def _link_text(root: Path, link: Path, *, keep_links: bool) -> str:
     return os.path.relpath(goal, link.parent)
 
 
-def _copy_file(source: Path, target: Path) -> None:
-    with source.open("rb") as reader, target.open("xb") as writer:
+def _copy_file(tree: CodeTree, path: Path, found: os.stat_result, target: Path) -> None:
+    with tree.open(path, found) as reader, target.open("xb") as writer:
         shutil.copyfileobj(reader, writer, 1 << 20)
         writer.flush()
-        shutil.copystat(source, target)
+        status = os.fstat(reader.fileno())
+        os.fchmod(writer.fileno(), stat.S_IMODE(status.st_mode))
+        os.utime(writer.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
         os.fsync(writer.fileno())
 
 
@@ -145,8 +201,8 @@ def _too_big(inventory: Inventory) -> CodeCopyError:
     """Names what makes the directory so big, by the first part of the path."""
     sizes: Counter[str] = Counter()
     counts: Counter[str] = Counter()
-    for path, size in inventory.files.items():
-        sizes[path.parts[0]] += size
+    for path, status in inventory.files.items():
+        sizes[path.parts[0]] += status.st_size
         counts[path.parts[0]] += 1
     weight = sizes if inventory.bytes > MAX_BYTES else counts
     biggest = ", ".join(

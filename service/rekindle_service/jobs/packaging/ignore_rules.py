@@ -1,10 +1,13 @@
 """Which files of a directory are no code: patterns of the request, `.rekindleignore`, and `.gitignore` on request."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
+
+from rekindle.contract.safe_open import open_regular
 
 IGNORE_FILE = ".rekindleignore"
 _MAX_BYTES = 1 << 20  # of a file of patterns
@@ -48,13 +51,13 @@ class IgnoreRules:
         self._requested = parse_patterns(self.options.exclude, "exclude")
         if self.options.gitignore:
             for parent in _parents_in_repository(self.root):
-                self._read(".gitignore", parent)
+                self._read(parent / ".gitignore", parent)
 
-    def enter(self, directory: Path) -> None:
-        """``directory`` is absolute, in ``root`` or ``root`` itself."""
-        self._read(IGNORE_FILE, directory)
+    def enter(self, directory: Path, descriptor: int) -> None:
+        """``directory`` is absolute, in ``root`` or ``root`` itself, and open as ``descriptor``."""
+        self._read(IGNORE_FILE, directory, descriptor)
         if self.options.gitignore:
-            self._read(".gitignore", directory)
+            self._read(".gitignore", directory, descriptor)
 
     def excludes(self, path: Path, *, is_directory: bool) -> bool:
         """``path`` is absolute. What is in an excluded directory is never asked about."""
@@ -71,11 +74,12 @@ class IgnoreRules:
                 if (patterns := self._files.get((name, parent))) is not None:
                     yield parent, patterns
 
-    def _read(self, name: str, directory: Path) -> None:
-        file = directory / name
-        if file.is_file():
-            with file.open(errors="surrogateescape") as reader:
-                self._files[name, directory] = parse_patterns(reader.read(_MAX_BYTES).splitlines(), str(file))
+    def _read(self, file: str | Path, directory: Path, descriptor: int | None = None) -> None:
+        """A link is not followed: the message about a wrong pattern would show what it leads to."""
+        with suppress(FileNotFoundError), open_regular(file, descriptor) as reader:
+            text = reader.read(_MAX_BYTES).decode(errors="surrogateescape")
+            name = Path(file).name
+            self._files[name, directory] = parse_patterns(text.splitlines(), str(directory / name))
 
 
 def _parents_in_repository(root: Path) -> list[Path]:

@@ -29,12 +29,16 @@ class SubmitRights:
     def reading(self, submission: Submission) -> Iterator[None]:
         """While the submission is validated. Raises SubmissionError."""
         user = self._user(submission)
-        code = None if submission.origin is not None else submission.code_dir
-        if self.isolation.hides_the_server and code is not None and self._is_in_home(code):
-            hint = "submit the directory that it was copied from"
-            raise SubmissionError([FieldError("code.path", "must not be in the server's home", str(code), hint)])
+        if submission.origin is None and submission.code_dir is not None:
+            self.check_code(submission.code_dir)
         with _acting_as(user if submission.origin is None else None):
             yield
+
+    def check_code(self, code: Path) -> None:
+        """Before the directory ``code`` is read, and again of the one that it has turned out to be."""
+        if self.isolation.hides_the_server and self._is_in_home(code):
+            hint = "submit the directory that it was copied from"
+            raise SubmissionError([FieldError("code.path", "must not be in the server's home", str(code), hint)])
 
     @contextmanager
     def building(self, submission: Submission, directory: Path) -> Iterator[None]:
