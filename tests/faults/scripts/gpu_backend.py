@@ -48,7 +48,7 @@ def sleeps():
 
 
 def evaluates():
-    until = time.monotonic() + 60
+    until = time.monotonic() + 40
     while time.monotonic() < until:
         torch.ones(200, 200) @ torch.ones(200, 200)
 
@@ -59,7 +59,7 @@ for step in range(1, STEPS + 1):
     dist.all_reduce(torch.ones(3))
     rekindle.report(step=step)
     time.sleep(0.2)
-if dist.get_rank() == 1 and int(os.environ["REKINDLE_ATTEMPT"]) < 3:
+if dist.get_rank() == 1 and int(os.environ["REKINDLE_ATTEMPT"]) <= (2 if timeout else 1):
     globals()[stays_in]()
 dist.all_reduce(torch.ones(3))
 dist.destroy_process_group()
