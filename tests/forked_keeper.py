@@ -13,7 +13,7 @@ from typing import Protocol
 
 from rekindle.contract.environment import clean_environment
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle_service.launchers.spare_process import SpareError, SpareKey, SpareProcess, spare_key
+from rekindle_service.launchers.spare_process import ForkedKeeper, SpareError, SpareKey, SpareProcess, spare_key
 
 _MAIN = """
 import sys
@@ -50,9 +50,10 @@ class StartedKeeper(Protocol):
 class ForkedTestKeeper:
     """Its exit code is what it has recorded; one that has recorded none was killed."""
 
-    def __init__(self, pid: int, exit_code: Path) -> None:
-        self.pid, self._exit_code = pid, exit_code
-        self._pidfd = os.pidfd_open(pid)
+    def __init__(self, keeper: ForkedKeeper, exit_code: Path) -> None:
+        """``keeper`` may have ended already: its descriptor shows that all the same."""
+        self.pid, self._exit_code = keeper.pid, exit_code
+        self._pidfd = os.dup(keeper._pidfd)
 
     def poll(self) -> int | None:
         return self._poll(0)
@@ -90,7 +91,7 @@ def fork_keeper(run_dir: RunDir, environment: Mapping[str, str], log: int) -> St
     exit_code.unlink(missing_ok=True)
     request = {"run_dir": str(run_dir.root), "cwd": str(run_dir.code), "environment": dict(environment)}
     try:
-        return ForkedTestKeeper(spare.launch(request, log).pid, exit_code)
+        return ForkedTestKeeper(spare.launch(request, log), exit_code)
     except SpareError:
         return None
 

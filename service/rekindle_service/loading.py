@@ -1,8 +1,12 @@
 """Loading many modules at once, which is most of what a command does, and most of a server's start."""
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+PARSING = threading.Lock()
+"""Held while Python parses code: in two threads at once, Python 3.11 may raise SystemError ("recursion depth")."""
 
 
 @contextmanager

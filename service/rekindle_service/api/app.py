@@ -41,6 +41,7 @@ from rekindle_service.api.routes import (
 )
 from rekindle_service.api.routes.pages import error_page, install_pages
 from rekindle_service.api.static_files import page_files
+from rekindle_service.loading import PARSING
 
 _MODULES = (
     jobs,
@@ -99,10 +100,11 @@ def create_app(state: AppState) -> FastAPI:
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    if app.openapi_schema is None:
-        schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-        problem["properties"]["type"]["enum"] = [f"/problems/{name}" for name in PROBLEM_TYPES]
-        schema["components"]["schemas"].update(problem.pop("$defs"), Problem=problem)
-        app.openapi_schema = schema
+    with PARSING:  # pydantic reads the source of types
+        if app.openapi_schema is None:
+            schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+            problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+            problem["properties"]["type"]["enum"] = [f"/problems/{name}" for name in PROBLEM_TYPES]
+            schema["components"]["schemas"].update(problem.pop("$defs"), Problem=problem)
+            app.openapi_schema = schema
     return app.openapi_schema

@@ -8,6 +8,8 @@ import ast
 from collections.abc import Iterator
 from contextlib import suppress
 
+from rekindle_service.loading import PARSING
+
 _RANK_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}
 _LAUNCHING_LIBRARIES = {"accelerate", "deepspeed", "lightning", "pytorch_lightning", "ray", "rekindle", "transformers"}
 _SPAWN = {"torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"}
@@ -18,8 +20,10 @@ _INIT = "torch.distributed.init_process_group"
 
 def reason_for_one_process(source: bytes) -> str | None:
     """Why torchrun must not start this script, as the end of a sentence about it; None where that is not sure."""
-    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        return _reason(ast.parse(source))
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError, SystemError):
+        with PARSING:
+            tree = ast.parse(source)
+        return _reason(tree)
     return None
 
 
