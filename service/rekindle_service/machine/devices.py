@@ -212,7 +212,7 @@ def cuda_visible_devices(slots: Iterable[Slot], names: Iterable[str]) -> str:
 
 
 def _find_gpus() -> tuple[list[Slot], list[Link], int]:
-    """And how many GPUs of the machine answer."""
+    """Ask the driver; the number is that of the GPUs that answer."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -250,7 +250,7 @@ def _handles() -> tuple[dict[int, Any], int]:
 
 
 def _instances(gpu: Any) -> list[Any]:
-    """Of a GPU that MIG divides; else the GPU itself."""
+    """The parts of a GPU that MIG divides; else the GPU itself."""
     if _ask(pynvml.nvmlDeviceGetMigMode, gpu, default=[0])[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         return [gpu]
     count = _ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu, default=0)

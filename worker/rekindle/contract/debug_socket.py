@@ -117,7 +117,7 @@ def last_collective(rank_dir: RankDir, *, on_gpu: bool = False) -> int | None:
 
 
 def _dumps(rank_dir: RankDir, parameters: str, *, on_gpu: bool) -> Iterator[bytes | None]:
-    """Of gloo's recorder, and of the others if wanted; a rank that does not answer is asked only once."""
+    """What gloo's recorder holds, and the others if wanted; a rank that does not answer is asked only once."""
     for recorder in _RECORDERS if on_gpu else _RECORDERS[:1]:
         yield (dump := query(rank_dir, recorder + parameters))
         if dump is None:

@@ -81,19 +81,8 @@ EVENT_JSON = "REKINDLE_EVENT_JSON"  # the event as JSON, likewise
 SET_BY_REKINDLE = frozenset(
     {
         *(JOB_ID, RUN_DIR, SNAPSHOT_DIR, ATTEMPT, GENERATION, SNAPSHOT_POLICY, FAILURE_STATS),
-        *(
-            DEVICES_PER_RANK,
-            SLOTS,
-            AFFINITY,
-            GPU_SHARE,
-            NODE,
-            NODE_PEERS,
-            HOST,
-            NODE_PLAN,
-            USED_CUDA,
-            PRIVATE_TMP,
-            ENV_FILES,
-        ),
+        *(DEVICES_PER_RANK, SLOTS, AFFINITY, GPU_SHARE, NODE, NODE_PEERS, HOST, NODE_PLAN, USED_CUDA),
+        *(PRIVATE_TMP, ENV_FILES),
         *(ARRAY_INDEX, EVENT, EVENT_ID, EVENT_JSON),
     }
 )

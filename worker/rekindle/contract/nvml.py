@@ -89,7 +89,7 @@ class Driver:
         return found
 
     def bus_ids(self, devices: Sequence[str]) -> set[str] | None:
-        """Of ``devices`` on the PCI bus, as the kernel's log has them (``0000:3b:00``); None unless all are known."""
+        """Where ``devices`` are on the PCI bus, as in the kernel's log (``0000:3b:00``); None unless all are known."""
         found = set[str]()
         for device in devices:
             gpu, answer = self._find(device), _PciInfo()

@@ -171,7 +171,7 @@ class WatchdogReport:
 
 
 def watchdog_report(text: str) -> WatchdogReport | None:
-    """Of the output or the exception of a rank; None where there is none."""
+    """Find it in the output or the exception of a rank; None where there is none."""
     found = list(_WATCHDOG.finditer(text))
     timeouts = [match for match in found if match["timeout"] or match["stuck"] or "timed out" in match[0].lower()]
     if not found:

@@ -68,7 +68,7 @@ class LocalRunner:
         return World(len(intent.devices) // self._spec.devices_per_rank, intent.devices, gpus)
 
     def begin(self) -> None:
-        left = bool(orphans_of(self._run_dir.root))
+        left = bool(self._world.gpus) and bool(orphans_of(self._run_dir.root))
         kill_all(partial(orphans_of, self._run_dir.root), reap_children)
         self._gpu_memory, self._measured = self._gpu_memory_of(self._world.gpus, settles=left), self._world.gpus
 
