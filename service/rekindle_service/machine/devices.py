@@ -12,7 +12,7 @@ from typing import Any
 import pynvml
 import structlog
 
-from rekindle.contract.cores import numa_node
+from rekindle.contract.cores import kernel_bus_id, numa_node
 from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.job import LinkRule
 
@@ -284,12 +284,6 @@ def _bus_id(handle: Any) -> str | None:
     whole = _ask(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle, default=handle)
     found = _ask(pynvml.nvmlDeviceGetPciInfo, whole, default=None)
     return None if found is None else kernel_bus_id(str(found.busId))
-
-
-def kernel_bus_id(bus_id: str) -> str:
-    """``0000:3b:00.0`` of the driver's ``00000000:3B:00.0``."""
-    domain, _, rest = bus_id.lower().partition(":")
-    return f"{domain[-4:]}:{rest}"
 
 
 def _link(first: Any, second: Any) -> str:

@@ -4,9 +4,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rekindle.contract.cores import kernel_bus_id
 from rekindle.contract.nvml import GpuReading
 from rekindle.contract.xids import XIDS
-from rekindle_service.machine.devices import Slot, kernel_bus_id
+from rekindle_service.machine.devices import Slot
 from rekindle_service.machine.health import DeviceUser
 
 MAX_MEMORY_IN_USE = 0.05

@@ -39,6 +39,12 @@ def cores_of_rank(
     return set()
 
 
+def kernel_bus_id(bus_id: str) -> str:
+    """``0000:3b:00.0`` of the driver's ``00000000:3B:00.0``."""
+    domain, _, rest = bus_id.lower().partition(":")
+    return f"{domain[-4:]}:{rest}"
+
+
 def numa_node(bus_id: str, pci: Path = PCI_DEVICES) -> int | None:
     """Of the device ``bus_id`` (``0000:3b:00.0``); None where the machine has one node, or does not say."""
     with suppress(OSError, ValueError):

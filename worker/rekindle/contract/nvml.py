@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
+from rekindle.contract.cores import kernel_bus_id
 from rekindle.contract.field_texts import DESCRIBED
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -95,8 +96,7 @@ class Driver:
             gpu, answer = self._find(device), _PciInfo()
             if gpu is None or _ask(self._nvml, "nvmlDeviceGetPciInfo_v3", gpu, answer=answer) is None:
                 return None
-            domain, _, rest = answer.bus_id.decode(errors="replace").lower().partition(":")
-            found.add(f"{domain[-4:]}:{rest.partition('.')[0]}")
+            found.add(kernel_bus_id(answer.bus_id.decode(errors="replace")).partition(".")[0])
         return found
 
     def _find(self, device: str) -> ctypes.c_void_p | None:
