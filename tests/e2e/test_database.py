@@ -7,7 +7,7 @@ import resource
 import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -107,12 +107,12 @@ def _damage_while_it_runs(api: RestApi, home: Path, code: Path) -> None:
 
 
 def test_a_server_without_descriptors_refuses_and_recovers(home: Path, code: Path) -> None:
-    with ServeProcess(home, cpu_slots=1) as server:
+    with ServeProcess(home, cpu_slots=1) as server, ExitStack() as closed:
         api = RestApi(server)
         job = submit(api, code, "first")
         pid = json.loads((home / "server.json").read_text())["pid"]
         host = server.url.removeprefix("http://")
-        connections = [http.client.HTTPConnection(host, timeout=60) for _ in range(8)]
+        connections = [closed.enter_context(closing(http.client.HTTPConnection(host, timeout=60))) for _ in range(8)]
         for connection in connections:
             assert asked(connection, server, "GET", "/healthz") == 200
         before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
@@ -125,8 +125,6 @@ def test_a_server_without_descriptors_refuses_and_recovers(home: Path, code: Pat
         assert 503 in answers
         resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
         until(lambda: api.request("POST", "/jobs", json.loads(body)).status == 201, "the server accepts jobs again")
-        for connection in connections:
-            connection.close()
         assert "Traceback" not in (home / "server.log").read_text()
 
 

@@ -1,6 +1,8 @@
 """The copy of a job's code: what is in it, which links it keeps, and what is too much."""
 
+import errno
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -244,3 +246,19 @@ def refuse(root, secrets):
     """Do what the server does for those who must not read its home."""
     if root.is_relative_to(secrets):
         raise CodeCopyError("must not be in the server's home", "copy the code elsewhere")
+
+
+def test_a_lack_of_descriptors_is_no_finding_about_the_code(source, tmp_path):
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    outcomes = []
+    for spare in range(12):
+        os.close(free := os.dup(0))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + spare, limit[1]))
+        try:
+            copy_code(source, tmp_path / f"copy-{spare}", exclude=tmp_path / "home")
+            outcomes.append(0)
+        except OSError as error:
+            outcomes.append(error.errno)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    assert {*outcomes} == {errno.EMFILE, 0}, outcomes

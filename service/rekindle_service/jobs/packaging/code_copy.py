@@ -73,11 +73,12 @@ class CodeTree:
 
 @contextmanager
 def open_tree(source: Path) -> Iterator[CodeTree]:
-    """Raises CodeCopyError where ``source`` changes meanwhile."""
+    """Raises CodeCopyError where ``source`` changes meanwhile, and OSError where this machine lacks something."""
     try:
         root = Path(os.path.realpath(source))
         directory = open_directory(root)
     except OSError as error:
+        raise_if_lacking(error)
         raise CodeCopyError("must be a directory that can be read", f"{source}: {error.strerror}") from error
     try:
         yield CodeTree(root, directory)

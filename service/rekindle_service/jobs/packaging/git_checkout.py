@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.environment import clean_environment
+from rekindle_service.jobs.resources import raise_if_lacking
 from rekindle_service.jobs.secret_values import without_password
 from rekindle_service.jobs.submission import BusyError, FieldError, SubmissionError
 
@@ -129,6 +130,7 @@ class _Git:
                 errors="replace",
             )
         except OSError as error:
+            raise_if_lacking(error)
             raise _rejection("code.git", "needs git on the server's machine", self.url, str(error)) from error
 
 
