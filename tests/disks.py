@@ -7,7 +7,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,17 @@ def tmpfs(directory: Path, size: str) -> Iterator[None]:
         yield
     finally:
         unmount(directory)
+
+
+def fill(directory: Path) -> Path:
+    """Write a file, which is returned, until nothing more fits on the disk of ``directory``."""
+    ballast = directory / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        for size in (1 << 20, 4096):
+            with suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+    return ballast
 
 
 def remount(directory: Path, *, writable: bool) -> None:

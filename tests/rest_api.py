@@ -31,7 +31,14 @@ class RestApi:
     server: ServeProcess
 
     def request(self, method: str, path: str, body: Any = None, **query: object) -> Answer:
-        url = f"{self.server.url}/api/v1{path}" + (f"?{urlencode(query)}" if query else "")
+        return self._send(method, f"/api/v1{path}" + (f"?{urlencode(query)}" if query else ""), body)
+
+    def outside(self, path: str) -> Answer:
+        """GET a path that does not begin with ``/api/v1``."""
+        return self._send("GET", path)
+
+    def _send(self, method: str, path: str, body: Any = None) -> Answer:
+        url = f"{self.server.url}{path}"
         headers = {"Authorization": f"Bearer {self.server.token}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310  # of our own server

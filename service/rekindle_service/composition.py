@@ -159,7 +159,7 @@ def _app_state(
         devices=devices.states,
         monitor=devices.monitor,
         retention=_closing(stack, Retention.of(home, store, reconciler.deletions, rules_of(settings))),
-        submitter=_submitter(settings, home, store, devices.machine, isolation),
+        submitter=_submitter(settings, home, store, devices.machine, isolation, reconciler),
         access=_access_control(settings, store, token, stack),
         host=settings.host,
         public_host=urlsplit(settings.public_url).hostname if settings.public_url else None,
@@ -207,7 +207,9 @@ def _quotas(settings: Settings) -> Quotas:
     return Quotas(settings.quotas, settings.max_queued)
 
 
-def _submitter(settings: Settings, home: Home, store: Store, machine: Machine, isolation: Isolation) -> Submitter:
+def _submitter(
+    settings: Settings, home: Home, store: Store, machine: Machine, isolation: Isolation, reconciler: Reconciler
+) -> Submitter:
     return Submitter(
         store,
         home,
@@ -219,6 +221,7 @@ def _submitter(settings: Settings, home: Home, store: Store, machine: Machine, i
         cluster=ISOLATED if isolation.hides_the_server else slurm_cluster() or NO_SLURM,
         sbatch_rule=extra_error,
         quotas=_quotas(settings),
+        scheduler_problem=lambda: reconciler.health().problem(),
     )
 
 

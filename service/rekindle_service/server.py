@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 
 import structlog
@@ -135,5 +135,6 @@ def _is_loopback(host: str) -> bool:
 def _print(text: str, *, error: bool = False) -> None:
     """For people, at once: a pipe would otherwise hold it back until the end."""
     stream = sys.stderr if error else sys.stdout
-    stream.write(text + "\n")
-    stream.flush()
+    with suppress(OSError):  # of a full disk
+        stream.write(text + "\n")
+        stream.flush()

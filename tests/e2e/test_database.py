@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import resource
+import signal
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -14,10 +15,13 @@ from typing import Any
 import pytest
 
 from cli_process import rekindle
+from disks import fill, tmpfs
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
 from job_examples import open_store
-from rest_api import RestApi
+from rekindle.contract.locks import lock_holder
+from rekindle.contract.run_dir.paths import RunDir
+from rest_api import Answer, RestApi
 
 
 @pytest.fixture
@@ -126,6 +130,41 @@ def test_a_server_without_descriptors_refuses_and_recovers(home: Path, code: Pat
         resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
         until(lambda: api.request("POST", "/jobs", json.loads(body)).status == 201, "the server accepts jobs again")
         assert "Traceback" not in (home / "server.log").read_text()
+
+
+def test_a_disk_that_is_full_under_the_log_as_well_stops_neither_the_scheduler_nor_its_answers(
+    tmp_path: Path, code: Path
+) -> None:
+    (code / "waits.py").write_text(
+        f"import pathlib, time\nwhile not pathlib.Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.1)\n"
+    )
+    home = tmp_path / "home"
+    with tmpfs(home, "160m"), ServeProcess(home, cpu_slots=1) as server:
+        api = RestApi(server)
+        first = api.post("/jobs", {"script": "waits.py", "code": {"path": str(code)}, "device": "cpu", "name": "first"})
+        until(lambda: api.get(f"/jobs/{first['id']}")["state"] == "running", "the first job runs")
+        ballast = fill(home)
+        keeper = lock_holder(RunDir(home / "runs" / first["id"]).keeper_lock)
+        assert keeper is not None
+        os.kill(keeper, signal.SIGKILL)  # the scheduler must act
+        (tmp_path / "go").touch()
+        body = {"script": "train.py", "code": {"path": str(code)}, "device": "cpu", "name": "second"}
+        refused = api.request("POST", "/jobs", body)
+        assert (refused.status, refused.json()["type"]) == (507, "/problems/disk-full")
+        until(
+            lambda: "rekindle_scheduler_failing 0.0" not in api.outside("/metrics").text,
+            "the scheduler meets the full disk",
+        )
+        ballast.unlink()
+        second = until(lambda: accepted(api.request("POST", "/jobs", body)), "the server accepts jobs again")
+        for job in (first, second):
+            until(lambda job=job: api.get(f"/jobs/{job['id']}")["state"] == "succeeded", "the job ends")
+        assert api.outside("/readyz").status == 200
+
+
+def accepted(answer: Answer) -> dict[str, Any] | None:
+    assert answer.headers["content-type"].startswith("application/"), answer.text
+    return answer.json() if answer.status == 201 else None
 
 
 def asked(

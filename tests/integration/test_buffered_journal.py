@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from disks import remount, tmpfs
+from disks import fill, remount, tmpfs
 from rekindle.contract.run_dir.journal import RecordType, read_journal
 from rekindle.keeper.buffered_journal import BufferedJournal
 
@@ -15,16 +15,6 @@ from rekindle.keeper.buffered_journal import BufferedJournal
 def disk(tmp_path: Path) -> Iterator[Path]:
     with tmpfs(tmp_path / "disk", "1m"):
         yield tmp_path / "disk"
-
-
-def fill(disk: Path) -> Path:
-    ballast = disk / "ballast"
-    with ballast.open("wb", buffering=0) as file:
-        try:
-            while file.write(bytes(4096)):
-                pass
-        except OSError:
-            return ballast
 
 
 def test_what_found_no_space_is_written_first_and_in_order_once_there_is_some(disk: Path) -> None:

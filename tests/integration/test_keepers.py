@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from disks import tmpfs
+from disks import fill, tmpfs
 from e2e.waiting import until
 from fakes.launching import launch_fake
 from job_examples import a_job, cpu_machine, open_store, queued_job
@@ -46,14 +46,6 @@ def small_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home
     home.create()
     with tmpfs(home.runs, "256k"):
         yield home
-
-
-def fill(directory: Path) -> Path:
-    ballast = directory / "ballast"
-    with ballast.open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(bytes(4096))
-    return ballast
 
 
 def launches_until_crash_looping(keepers: KeeperPool, job: Job) -> int:

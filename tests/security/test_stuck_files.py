@@ -91,9 +91,12 @@ def test_files_that_do_not_answer_hold_up_no_other_job_and_are_shown(tmp_path: P
                 keeper.wait()
 
 
-def test_readiness_and_metrics_show_a_loop_that_does_not_turn_and_jobs_whose_files_do_not_answer(
+def test_a_loop_that_does_not_turn_and_files_that_do_not_answer_are_shown_and_nothing_is_accepted_for_the_loop(
     tmp_path: Path,
 ) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").touch()
+    body = {"script": "train.py", "code": {"path": str(tmp_path / "code")}}
     stuck = {"abcdefghij": 40.0}
     with api_server(tmp_path) as server:
         for health, status, check, words in (
@@ -103,6 +106,10 @@ def test_readiness_and_metrics_show_a_loop_that_does_not_turn_and_jobs_whose_fil
             (SchedulerHealth(alive=True, age=0.1, stuck=stuck, failing=2), 200, "jobs", "abcdefghij, for 40 s"),
         ):
             object.__setattr__(server.state, "scheduler_health", lambda health=health: health)
+            object.__setattr__(server.state.submitter, "scheduler_problem", lambda health=health: health.problem())
+            submitted = server.api.post("/api/v1/jobs", json=body)
+            assert submitted.status_code == (201 if status == 200 else 503), health
+            assert (status == 200) != ("no job is accepted while the scheduler" in submitted.text), health
             answer = server.api.get("/readyz")
             assert answer.status_code == status, health
             assert words in answer.json()["checks"][check], health

@@ -1,8 +1,10 @@
 import threading
 
+import pytest
 from structlog.testing import capture_logs
 
 from e2e.waiting import until
+from rekindle_service import periodic_thread
 from rekindle_service.periodic_thread import PeriodicThread
 
 
@@ -44,3 +46,30 @@ def test_it_ends_while_it_waits_and_its_action_can_ask() -> None:
 
 def test_to_close_what_was_never_started_is_no_error() -> None:
     PeriodicThread("test", lambda: None, 1, "It failed").close()
+
+
+def test_another_thread_continues_where_something_ends_it_and_its_own_error_handling_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outcomes = iter([SystemExit(), OSError("lost")])
+    over = threading.Event()
+
+    def act() -> None:
+        outcome = next(outcomes, None)
+        if outcome is None:
+            over.set()
+        else:
+            raise outcome
+
+    def raise_again(_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(periodic_thread, "fields_of", raise_again)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    thread = PeriodicThread("test", act, 0.001, "It failed")
+    with capture_logs() as logs:
+        thread.start()
+        until(over.is_set, "it runs again")
+        thread.close()
+    assert [line["event"] for line in logs] == ["A thread had ended; another one continues"] * 2
+    assert not thread.is_alive

@@ -27,7 +27,7 @@ from rekindle_service.jobs.placement import place
 from rekindle_service.jobs.quotas import Quotas, quota_errors
 from rekindle_service.jobs.resources import raise_if_lacking
 from rekindle_service.jobs.secret_values import without_values
-from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
+from rekindle_service.jobs.submission import BusyError, FieldError, Submission, SubmissionError
 from rekindle_service.jobs.submission_record import confirm_runs, stored_spec
 from rekindle_service.jobs.validation import validate
 from rekindle_service.machine.devices import Machine
@@ -64,7 +64,8 @@ class Submitter:
 
     ``check_python`` returns what is wrong with an interpreter (``launchers.interpreter``), or None; ``checkout``
     fetches from git (``jobs.packaging.git_checkout``); ``editable_modules`` returns what an interpreter imports from
-    elsewhere (``launchers.editable_installs``); ``cluster`` is where jobs for Slurm run, or why there is none.
+    elsewhere (``launchers.editable_installs``); ``cluster`` is where jobs for Slurm run, or why there is none;
+    ``scheduler_problem`` says why nothing is scheduled now, if so.
     """
 
     store: Store
@@ -78,6 +79,7 @@ class Submitter:
     cluster: Cluster | NoCluster = NO_SLURM
     sbatch_rule: Callable[[str], str | None] = lambda _: None
     quotas: Quotas = field(default_factory=Quotas)
+    scheduler_problem: Callable[[], str | None] = lambda: None
 
     def submit(self, submission: Submission, key: IdempotencyKey | None = None) -> Job:
         """The new job, or the one that the key made before, or is making just now.
@@ -109,6 +111,8 @@ class Submitter:
         if (lack := self.home.lack_of_space()) is not None:
             advice = "delete finished jobs (rekindle delete JOB) or other files"
             raise StorageError(f"no job is accepted: {lack} on the disk of {self.home.root}: {advice}", full=True)
+        if (problem := self.scheduler_problem()) is not None:
+            raise BusyError(f"no job is accepted while the scheduler does not run: {problem}")
         self._check_bundles(submissions)
         try:
             with fetch_code(self.home, self.checkout, submissions) as fetched:

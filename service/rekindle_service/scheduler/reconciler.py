@@ -1,7 +1,5 @@
 """The control loop: starts queued jobs, keeps running ones supervised, and removes the files of deleted ones."""
 
-import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -16,6 +14,7 @@ from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.launchers.keeper_pool import KeeperStarter
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.health import DeviceHealth
+from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.retention.deletions import Deletions
 from rekindle_service.scheduler.displacer import DEFAULT_RULES, DisplacementRules, Displacer
 from rekindle_service.scheduler.intents import IntentWriter
@@ -61,9 +60,7 @@ class Reconciler:
         self.deletions = Deletions(home)
         self._store = store
         self._home = home
-        self._woken = threading.Event()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
+        self._thread = PeriodicThread("reconciler", self.reconcile, _RECONCILE_INTERVAL, "Reconciling failed")
         self._runner = IsolatedRunner(job_seconds, self._show_problem, passing=(StorageError,))
         intents = IntentWriter(home, healthy_seconds, log_bytes, host_timeout, machine)
         self._running = RunningJobs(store, home, self._runner, intents, launch, cluster, on_end=self.wake)
@@ -81,13 +78,12 @@ class Reconciler:
         self._last_tombstone = 0  # version
         self._purged = -1  # revision of the queue up to which no run directory of a deleted job is left
         self._duty_errors: dict[str, str] = {}
-        self._iterated_at = time.monotonic()  # when the latest iteration ended
 
     def health(self) -> SchedulerHealth:
         """Any thread may call it."""
         stuck = {subject: seconds for subject, seconds in self._runner.stuck().items() if is_job_id(subject)}
-        age = time.monotonic() - self._iterated_at
-        return SchedulerHealth(self._thread.is_alive(), age, stuck, self._runner.failing())
+        failing = self._runner.failing() + len(self._duty_errors)
+        return SchedulerHealth(self._thread.is_alive, self._thread.age, stuck, failing)
 
     def start(self) -> None:
         """Recover what the last server left, then start the loop. Call it before the first request is accepted."""
@@ -102,25 +98,16 @@ class Reconciler:
 
     def wake(self) -> None:
         """Reconcile now instead of after the interval."""
-        self._woken.set()
+        self._thread.wake()
 
     def close(self) -> None:
         """Stop after the current iteration. Keepers and their jobs continue."""
-        self._stopping = True
-        self._woken.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._thread.close()
         self._runner.close()
         with suppress(StorageError):
             self._queue.close()
         self.deletions.close()
         self._running.detach()
-
-    def _run(self) -> None:
-        while not self._stopping:
-            self._woken.clear()
-            self.reconcile()
-            self._woken.wait(_RECONCILE_INTERVAL)
 
     def reconcile(self) -> None:
         """One iteration. Finished runs come first, so that their slots are allocated in the same one."""
@@ -128,7 +115,6 @@ class Reconciler:
         self._run_duty("the queue", self._queue.schedule)
         if self._store.queue_revision != self._purged or self._runner.stuck():
             self._runner.run("deleted jobs", self._purge_deleted)
-        self._iterated_at = time.monotonic()
 
     # --- deleted jobs
 

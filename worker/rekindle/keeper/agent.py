@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -121,12 +121,14 @@ def _run_and_exit(argv: list[str], logs_specs: Any = None, await_plan: Callable[
     except ChildFailedError as error:
         for failure in error.failures.values():
             report_exit(failure.pid, failure.exitcode)
-        print(error, file=sys.stderr)  # noqa: T201  # stderr is the agent's log
         code = 1
+        with suppress(OSError):  # of a full disk
+            print(error, file=sys.stderr)  # noqa: T201  # stderr is the agent's log
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 
