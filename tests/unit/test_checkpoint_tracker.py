@@ -151,11 +151,28 @@ def test_what_is_loaded_differs_from_what_is_only_read_again(run_dir: RunDir) ->
     assert second.saved is False
     assert {Path(each.path).name: each.loaded for each in second.observed.checkpoints} == {"old.pt": 2, "new.pt": 2}
     third = begin(run_dir, 3)
-    write(run_dir.code / "best.pt", TORCH + bytes(1))
+    record(run_dir, FileUse.WRITTEN, write(run_dir.code / "best.pt", TORCH + bytes(1)), 3)
     third.finish()
     record(run_dir, FileUse.LOADED, new, 3)
     third.finish()
     assert third.resumed_from_path is None, "a script may load its best model in the end"
+
+
+@pytest.mark.parametrize("saves_first", [False, True])
+def test_what_a_rank_loads_at_the_moment_of_its_first_save_is_judged_by_the_order_of_the_two(
+    run_dir: RunDir, saves_first: bool
+) -> None:
+    """The time of a file is that of the kernel's last tick, so up to 10 ms before that of a record."""
+    path = write(run_dir.code / "ckpt.pt")
+    begin(run_dir).finish()
+    second = begin(run_dir, 2)
+    for use in (FileUse.WRITTEN, FileUse.LOADED) if saves_first else (FileUse.LOADED, FileUse.WRITTEN):
+        record(run_dir, use, path, 2)
+    write(path, TORCH + bytes(1))
+    earlier = time.time_ns() - 200_000_000
+    os.utime(path, ns=(earlier, earlier))
+    second.finish()
+    assert second.loaded is not saves_first
 
 
 def test_an_attempt_that_saves_and_loads_none_of_the_earlier_ones_is_marked(run_dir: RunDir) -> None:

@@ -9,6 +9,7 @@ from rekindle.keeper.retry_policy import (
     ACTIONS,
     MAX_DELAY,
     MAX_HARDWARE,
+    MAX_SAME,
     Action,
     AttemptRecord,
     Retry,
@@ -92,8 +93,7 @@ def test_every_class_of_outcome_has_an_action():
         ([raised(KNOWN, ran=20.0), raised(KNOWN, ran=24.0)], 3, Retry(1.0, "failure 1 of 3")),
         ([raised(KNOWN, ran=20.0), raised(KNOWN, ran=26.0)], 3, PROGRESS),
         ([raised(KNOWN, ran=0.2), raised(KNOWN, ran=1.0)], 3, Retry(1.0, "failure 1 of 3")),
-        ([raised(KNOWN, ran=HOUR)] * 9, 3, PROGRESS),
-        ([raised(KNOWN, ran=20.0, loaded=True)] * 9, 3, PROGRESS),
+        ([raised(KNOWN, ran=HOUR)] * 9, 3, Retry(MAX_DELAY, "after a similar time, 9 times in a row")),
         ([raised(KNOWN, ran=20.0, at=7), raised(KNOWN, ran=20.0)], 3, PROGRESS),
         ([GONE] * 3, 3, Retry(2.0, "failure 2 of 3")),
         ([GONE, killed(KNOWN), GONE], 1, PROGRESS),
@@ -109,7 +109,8 @@ def test_every_class_of_outcome_has_an_action():
         ([raised(UNKNOWN)] * 12, 20, Retry(MAX_DELAY, "failure 12 of 20")),
         ([raised(UNKNOWN), raised()], 9, Retry(2.0, "failure 2 of 9")),
         ([raised(UNKNOWN)] * 2 + [raised(UNKNOWN, ran=600.0)], 3, Retry(1.0, "failure 1 of 3")),
-        ([raised(UNKNOWN, ran=HOUR)] * 20, 3, Retry(1.0, "failure 1 of 3")),
+        ([raised(UNKNOWN, ran=HOUR)] * 2, 3, Retry(1.0, "failure 1 of 3")),
+        ([raised(UNKNOWN, ran=HOUR)] * 9, 3, Retry(MAX_DELAY, "failure 1 of 3")),
         ([raised(NONE, ran=HOUR), raised(NONE, line=2, ran=HOUR)], 2, Stop(False, "2 failures in a row")),
         ([killed(UNKNOWN, ran=9.0)], 1, Retry(0.0, "SIGKILL does not count as a failure")),
         ([killed(UNKNOWN, ran=9.0), killed(UNKNOWN, ran=20.0)], 1, Retry(1.0, "SIGKILL does not count")),
@@ -120,6 +121,19 @@ def test_every_class_of_outcome_has_an_action():
         ([raised(UNKNOWN, "KeyboardInterrupt")], 1, Retry(0.0, "does not count")),
         ([killed(UNKNOWN, "SIGSEGV", ran=9.0)], 1, Stop(False, "1 failure; whether")),
         ([ended(OutcomeClass.OOM, UNKNOWN, by="SIGKILL")], 1, Stop(False, "1 failure; whether")),
+        # finite whatever the script loads and saves: the same ending ten times in a row, with growing pauses
+        ([raised(KNOWN, ran=20.0, loaded=True)] * 2, 1, Retry(1.0, "made progress; the same ending")),
+        ([raised(KNOWN, ran=20.0, loaded=True)] * 3, 1, Retry(2.0, "after a similar time, 3 times in a row")),
+        ([raised(KNOWN, ran=20.0, loaded=True)] * 10, 1, Stop(False, "10 times in a row, although the script saves")),
+        ([raised(KNOWN, ran=20.0, loaded=bool(n % 2)) for n in range(10)], 5, Stop(False, "10 times in a row")),
+        ([raised(KNOWN, ran=20.0, loaded=True)] * 12, 20, Retry(MAX_DELAY, "12 times in a row")),
+        ([raised(KNOWN, ran=20.0, loaded=True), LOST] * 9 + [raised(KNOWN, ran=20.0, loaded=True)], 1,
+         Stop(False, "after a similar time 10 times in a row")),
+        ([raised(UNKNOWN, ran=HOUR)] * 10, 3, Stop(False, "10 times in a row, whether there was progress is not")),
+        ([raised(KNOWN, ran=20.0, loaded=True)] * 9 + [raised(KNOWN, line=2, ran=20.0)], 1, PROGRESS),
+        ([raised(KNOWN, ran=20.0 * 1.5**n, loaded=True) for n in range(15)], 1, PROGRESS),
+        ([raised(KNOWN, ran=20.0, at=100 * n) for n in range(15)], 1, PROGRESS),
+        ([raised(KNOWN, ran=20.0, resumed=True)] * 15, 1, PROGRESS),
         # nobody's fault
         ([LOST], 1, Retry(0.0, "keeper_lost does not count")),
         ([killed(), LOST, killed(), LOST], 3, Retry(0.0, "keeper_lost")),
@@ -215,6 +229,13 @@ def test_what_is_nobodys_fault_never_ends_a_job_and_never_counts(history, free, 
     assert isinstance(decide([*history, ended(free)], max_failures), Retry)
     failure = raised(exception="D")
     assert decide([*history, ended(free), failure], max_failures) == decide([*history, failure], max_failures)
+
+
+@given(attempt=_attempts, max_failures=st.integers(1, 20))
+def test_a_script_that_always_ends_in_the_same_way_is_not_retried_for_ever(attempt, max_failures):
+    made, _ = played([attempt] * 40, max_failures)
+    may_go_on = attempt.outcome.klass in FREE or attempt.from_outside
+    assert may_go_on or len(made) <= max(MAX_SAME, max_failures + 1)
 
 
 @given(attempts=st.lists(_attempts, min_size=1, max_size=30), jitter=st.floats(0, 1, exclude_max=True))

@@ -14,6 +14,7 @@ from rekindle.contract.outcome import Outcome, OutcomeClass, Progress
 MIN_DELAY = 1.0  # seconds
 MAX_DELAY = 60.0  # seconds
 MAX_HARDWARE = 10  # retries in a row after errors of a GPU, without progress
+MAX_SAME = 10  # attempts in a row with the same ending, whatever was loaded and saved
 SIMILAR_SHARE = 0.2  # by which two running times may differ and still be similar
 SIMILAR_SECONDS = 1.0  # the same for short ones
 _OWN_SIGNALS = {"SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS"}
@@ -100,7 +101,8 @@ def decide(
     """The decision after the last attempt of ``history`` (all attempts of this run, oldest first).
 
     ``jitter`` in [0, 1) lengthens a delay by up to a quarter, so that jobs that fail together do not restart together.
-    Where progress is not known, an attempt that ran for ``healthy_seconds`` clears the count of failures.
+    Where progress is not known, an attempt that ran for ``healthy_seconds`` clears the count of failures. The same
+    ending ``MAX_SAME`` times in a row ends the job, unless ``max_failures`` allows more: its checkpoints lead nowhere.
     """
     last = history[-1]
     if last.outcome.is_resize:
@@ -114,13 +116,15 @@ def decide(
         counts.add(attempt)
     if last.outcome.evidence.get("hardware") and counts.free > MAX_HARDWARE:
         return Stop(succeeded=False, reason=f"a GPU failed in {counts.free} attempts in a row without progress")
+    if counts.same >= max(MAX_SAME, max_failures):
+        return Stop(succeeded=False, reason=_reason_of_same(last, counts))
     if not counts.counted:
         return Retry(_delay(counts.fruitless - 1, jitter), _reason_of_free(last, counts))
     if (proof := _proof_of_a_bug(counts.before, last, repeated=counts.endings > 1)) is not None:
         return Stop(succeeded=False, reason=proof)
     if counts.failures >= max_failures:
         return Stop(succeeded=False, reason=_reason_to_stop(last, counts, max_failures))
-    delay, count = _delay(counts.failures, jitter), f"failure {counts.failures} of {max_failures}"
+    delay, count = _delay(max(counts.failures, counts.same - 1), jitter), f"failure {counts.failures} of {max_failures}"
     return Retry(delay, count + _WITHOUT_PROGRESS[last.progress])
 
 
@@ -133,24 +137,32 @@ class _FailureCounts:
     free: int = 0  # attempts in a row that neither count nor progressed
     counted: bool = False
     endings: int = 0  # in a row, each the same at a similar point
+    same: int = 0  # as ``endings``, whatever was loaded and however long it ran; none by a signal from outside
     fruitless: int = 0  # attempts in a row that gained nothing, as far as known
     before: AttemptRecord | None = None  # the attempt to compare with: free retries are compared among themselves
-    _latest: dict[bool, tuple[AttemptRecord, int]] = field(default_factory=dict)  # by whether it is a free retry
+    _latest: dict[bool, tuple[AttemptRecord, int, int]] = field(default_factory=dict)  # by whether it is a free retry
 
     def add(self, attempt: AttemptRecord) -> None:
         if attempt.outcome.is_resize:  # nothing to compare with: it shows only whether there was progress
             self._clear_if_progressed(attempt, repeated=False)
             return
         is_free = attempt.action is Action.RETRY_FREE
-        self.before, endings = self._latest.get(is_free, (None, 0))
-        repeated = self.before is not None and self._is_repetition(self.before, attempt)
+        before, endings, same = self._latest.get(is_free, (None, 0, 0))
+        similar = before is not None and _is_similar(before, attempt)
+        repeated = before is not None and similar and self._is_repetition(before, attempt)
+        self.before = before
         self.endings = endings + 1 if repeated else 1
-        self._latest[is_free] = attempt, self.endings
+        self.same = 0 if is_free or attempt.from_outside else same + 1 if similar else 1
+        self._latest[is_free] = attempt, self.endings, self.same
         progressed = self._clear_if_progressed(attempt, repeated=repeated)
         self.counted = not is_free and _counts(attempt, repeated=repeated)
         self.failures += self.counted
         self.free = 0 if self.counted or progressed else self.free + 1
-        self.fruitless = max(self.free, self.endings if attempt.progress is Progress.KNOWN else 0)
+        self.fruitless = max(self.free, self.repetitions if attempt.progress is Progress.KNOWN else 0)
+
+    @property
+    def repetitions(self) -> int:
+        return max(self.endings, self.same)
 
     def _clear_if_progressed(self, attempt: AttemptRecord, *, repeated: bool) -> bool:
         """True for known progress; where it cannot be known, a long time clears the count, too."""
@@ -161,16 +173,23 @@ class _FailureCounts:
         return progressed
 
     def _is_repetition(self, before: AttemptRecord, attempt: AttemptRecord) -> bool:
-        """The same ending at a similar point: what ``before`` has saved, if anything, has led no further."""
-        is_further = attempt.progress is Progress.KNOWN and attempt.resumed
-        if is_further or before.progress is not attempt.progress or _ending(before.outcome) != _ending(attempt.outcome):
+        """For one ``_is_similar`` to ``before``: what that one has saved, if anything, has led no further."""
+        if before.progress is not attempt.progress:
             return False
-        if before.point is not None and attempt.point is not None:
-            return abs(before.point - attempt.point) <= 1
-        times = before.running_seconds, attempt.running_seconds
-        is_similar = max(times) - min(times) <= max(SIMILAR_SHARE * max(times), SIMILAR_SECONDS)
-        no_steps = before.point is None and attempt.point is None
-        return no_steps and is_similar and max(times) < self.healthy_seconds and not attempt.loaded
+        is_short = max(before.running_seconds, attempt.running_seconds) < self.healthy_seconds
+        return attempt.point is not None or (is_short and not attempt.loaded)
+
+
+def _is_similar(before: AttemptRecord, attempt: AttemptRecord) -> bool:
+    """The same ending at the same step, or after a similar time where the steps are not known."""
+    is_further = attempt.progress is Progress.KNOWN and attempt.resumed
+    if is_further or _ending(before.outcome) != _ending(attempt.outcome):
+        return False
+    if before.point is not None and attempt.point is not None:
+        return abs(before.point - attempt.point) <= 1
+    times = before.running_seconds, attempt.running_seconds
+    no_steps = before.point is None and attempt.point is None
+    return no_steps and max(times) - min(times) <= max(SIMILAR_SHARE * max(times), SIMILAR_SECONDS)
 
 
 def _counts(attempt: AttemptRecord, *, repeated: bool) -> bool:
@@ -212,11 +231,21 @@ def _reason_to_stop(last: AttemptRecord, counts: _FailureCounts, max_failures: i
     return f"{failures}{_WITHOUT_PROGRESS[last.progress]}; max_failures is {max_failures}"
 
 
+def _reason_of_same(last: AttemptRecord, counts: _FailureCounts) -> str:
+    saved = {
+        Progress.NONE: "without progress",
+        Progress.UNKNOWN: "whether there was progress is not known",
+        Progress.KNOWN: "although the script saves",
+    }[last.progress]
+    point = "after a similar time" if last.point is None else "at the same step"
+    return f"the same ending {point} {counts.same} times in a row, {saved}"
+
+
 def _reason_of_free(last: AttemptRecord, counts: _FailureCounts) -> str:
     if last.action is Action.RETRY_FREE or last.progress is not Progress.KNOWN:
         return f"{last.outcome.signal or last.outcome.klass} does not count as a failure"
-    if counts.endings > 1:
-        return f"the attempt made progress; the same ending after a similar time, {counts.endings} times in a row"
+    if counts.repetitions > 1:
+        return f"the attempt made progress; the same ending after a similar time, {counts.repetitions} times in a row"
     return "the attempt made progress: retrying at once"
 
 

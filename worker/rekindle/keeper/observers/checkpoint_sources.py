@@ -41,6 +41,18 @@ class Candidate:
     any_format: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A known checkpoint that a rank has opened for reading, after its first ``written`` entries of ``paths``."""
+
+    record: FileRecord
+    paths: list[str]  # that the rank has written, in order
+    written: int
+
+    def written_before(self) -> Iterator[str]:
+        return islice(self.paths, self.written)
+
+
 class CheckpointSources:
     """Of one attempt. ``temporary`` are patterns of names that the script renames when they are whole."""
 
@@ -53,6 +65,7 @@ class CheckpointSources:
         self.tracked_ranks: set[str] = set()
         self.spawned = False  # the ranks have started programs, whose files are not recorded
         self._offsets: dict[Path, int] = {}
+        self._paths: dict[int, list[str]] = {}  # that a rank has written, by rank
         self._patterns: dict[str, set[str]] = {}  # by directory
         self._directories: set[str] = set()  # patterns of those that are one checkpoint each
 
@@ -62,16 +75,20 @@ class CheckpointSources:
         if checkpoint.files:
             self._directories.add(path_pattern(checkpoint.path))
 
-    def read_records(self) -> list[FileRecord]:
+    def read_records(self) -> list[Load]:
         """Learn where the ranks write; returns which checkpoints they have loaded since the last call."""
         attempt_dir, loaded = self._run_dir.attempt(self._attempt), []
         for rank in attempt_dir.rank_numbers():
             path = attempt_dir.rank(rank).files
+            paths = self._paths.setdefault(rank, [])
             for offset, line in islice(read_lines(path, self._offsets.get(path, 0)), _MAX_LISTED):
                 self._offsets[path] = offset
                 with suppress(ValueError):
                     record = structure(FileRecord, line)
-                    loaded += [record] if record.use is FileUse.LOADED else []
+                    if record.use is FileUse.LOADED:
+                        loaded.append(Load(record, paths, len(paths)))
+                    elif record.use in (FileUse.WRITTEN, FileUse.RENAMED):
+                        paths.append(record.path)
                     self._learn(record)
         return loaded
 

@@ -18,12 +18,13 @@ from pathlib import Path
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.script_files import Checkpoint, FileRecord, Observations, name_pattern, shown_path
+from rekindle.contract.run_dir.script_files import Checkpoint, Observations, name_pattern, shown_path
 from rekindle.keeper.observers.checkpoint_format import SHARD, recognize, shards_complete
 from rekindle.keeper.observers.checkpoint_sources import (
     MAX_FILES_IN_CHECKPOINT,
     Candidate,
     CheckpointSources,
+    Load,
     Version,
     is_record,
     path_pattern,
@@ -144,17 +145,27 @@ class CheckpointTracker:
                 write_json(self._run_dir.observed, value, durable=durable)
                 self._stored = value
 
-    def _note_loaded(self, record: FileRecord) -> None:
-        path = self._sources.group(record.path)
-        known = self._known.get(path) or self._known.get(record.path)
-        if known is None or record.at > self._first_save_at:
-            return  # its own: a script may load the best model in the end
-        path = path if path in self._known else record.path
+    def _note_loaded(self, load: Load) -> None:
+        path = self._sources.group(load.record.path)
+        known = self._known.get(path) or self._known.get(load.record.path)
+        if known is None or self._has_saved_before(load):
+            return  # a script may load its best model in the end
+        path = path if path in self._known else load.record.path
         for checkpoint in self.observed.checkpoints:
             if checkpoint.path == path:
                 checkpoint.loaded = self._attempt
         if self.resumed_from is None or known > self._known[self.resumed_from]:
             self.resumed_from = path
+
+    def _has_saved_before(self, load: Load) -> bool:
+        """Whether the rank had written a checkpoint of this attempt, by the order of its records.
+
+        The clock decides for what other ranks and programs write: file systems have one that lags behind.
+        """
+        if load.record.at > self._first_save_at + _CLOCK_TOLERANCE:
+            return True
+        own = {path_pattern(each.path) for each in self.observed.checkpoints if each.attempt == self._attempt}
+        return any(path_pattern(self._sources.group(path)) in own for path in load.written_before())
 
     def _is_changed(self, candidate: Candidate) -> bool:
         """Since this attempt began. Of a directory that was not listed then, the clock decides."""
