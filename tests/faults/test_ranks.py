@@ -44,7 +44,7 @@ def test_ranks_that_fail_in_every_way_cost_less_than_a_snapshot_interval(begin, 
         ("signal", 0, None, "SIGKILL", None),
         ("signal", 1, None, "SIGSEGV", None),
         ("user_error", 0, 3, None, "SystemExit"),
-        ("user_error", 1, 0, None, None),
+        ("user_error", 1, None, None, None),
         ("success", None, None, None, None),
     ]
     raised = run.outcomes()[0]
@@ -100,6 +100,43 @@ def test_a_rank_whose_parent_has_used_cuda_becomes_a_fresh_interpreter_and_no_at
         assert run.log(rank) == "good fork\n[]\n", "no descriptor is left to the processes that the script starts"
         assert "sklearn has used it when it was imported" in run.status(rank).notice
         assert not run.log(rank, "stderr"), run.log(rank, "stderr")
+
+
+@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize(
+    ("endings", "unmarked"),
+    [
+        (["_exit 0", "_exit 0"], [0, 1]),
+        (["exec 0", "exec 0"], [0, 1]),
+        (["_exit 0", "late"], [0]),
+        (["late", "_exit 0"], [1]),
+        (["late", "exec 0"], [1]),
+    ],
+)
+def test_exit_code_0_is_a_success_whatever_ended_the_process(begin, endings, unmarked, warm):
+    run = begin("endings.py", *endings, warm=warm)
+    if "late" in endings:
+        until(lambda: [record.rank for record in run.records(RecordType.RANK_EXITED)] == unmarked, "one has ended")
+    assert run.finish() == "succeeded", run.all_logs()
+    (outcome,) = run.outcomes()
+    assert (outcome["class"], outcome["evidence"]["unmarked"]) == ("success", unmarked)
+    exits = {record.rank: record.exit_code for record in run.records(RecordType.RANK_EXITED)}
+    assert exits == {0: 0, 1: 0}
+
+
+@pytest.mark.parametrize("ending", ["_exit 0", "exec 0"])
+def test_exit_code_0_of_a_single_process_is_a_success(begin, ending):
+    run = begin("endings.py", ending, ranks=1, launch=LaunchMode.PROCESS)
+    assert run.finish() == "succeeded", run.all_logs()
+    assert [one["evidence"].get("unmarked") for one in run.outcomes()] == [[0]]
+
+
+@pytest.mark.parametrize("ending", ["_exit 7", "exec 7"])
+def test_another_exit_code_is_a_failure_however_the_process_has_ended(begin, ending):
+    run = begin("endings.py", "end", ending, max_failures=1)
+    assert run.finish() == "failed", run.all_logs()
+    (outcome,) = run.outcomes()
+    assert (outcome["class"], outcome["rank"], outcome["exit_code"]) == ("user_error", 1, 7)
 
 
 def test_cold_ranks_come_back_as_warm_ones_do(begin, undisturbed):

@@ -158,6 +158,9 @@ def _known_of(status: RankStatus | None, process: RankProcess | None) -> dict[st
     return {name: getattr(status or process, name, None) for name in _AS_REPORTED}
 
 
+_ENDED: dict[int | None, RankState] = {0: RankState.DONE, DRAINED_EXIT_CODE: RankState.DRAINED}
+
+
 def _state(status: RankStatus | None, done: RankDone | None, exited: RankExited | None, *, failed: bool) -> RankState:
     """Where a rank is. Its own done marker beats any exit code; a dead process is never shown as running."""
     if done is not None:
@@ -165,7 +168,7 @@ def _state(status: RankStatus | None, done: RankDone | None, exited: RankExited 
     if exited is not None:
         if exited.killed:
             return RankState.KILLED
-        return RankState.DRAINED if exited.exit_code == DRAINED_EXIT_CODE else RankState.FAILED
+        return _ENDED.get(exited.exit_code, RankState.FAILED)
     if failed:
         return RankState.FAILED
     return RankState.STARTING if status is None else status.state

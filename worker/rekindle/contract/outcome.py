@@ -10,7 +10,7 @@ from rekindle.contract.run_dir.json_records import JsonRecord, Line, Sentences
 class OutcomeClass(StrEnum):
     """The kinds of ending that call for different actions."""
 
-    SUCCESS = "success"  # every rank left its done marker
+    SUCCESS = "success"  # every rank ended with exit code 0
     USER_ERROR = "user_error"  # the script raised, or ended without being done
     OOM = "oom"  # host or device memory ran out
     SIGNAL = "signal"  # a rank was killed by a signal

@@ -25,7 +25,7 @@ _MAX_TAIL = 256 << 10  # bytes in which torchrun may report on each of many rank
 class Ending(StrEnum):
     """Why the keeper stopped watching an attempt."""
 
-    DONE = "done"  # every rank left its done marker
+    DONE = "done"  # every rank has finished
     RANK_FAILED = "rank_failed"  # a rank ended, or reported its failure, without being done
     HANG = "hang"  # no rank made progress for too long
     LAUNCH_STALLED = "launch_stalled"  # ranks had not started after a long time
@@ -78,9 +78,21 @@ class RankResult:
         return self.exit_code is not None or self.signal is not None
 
     @property
+    def finished(self) -> bool:
+        """True for a rank that is done, and for one whose process ended with exit code 0 in another way.
+
+        Scripts do so by ``os._exit(0)``, as in order to skip exit functions that hang, or replace themselves by
+        another program.
+        """
+        return self.done or (self.exit_code == 0 and self.error is None and not self.killed)
+
+    @property
     def failed(self) -> bool:
-        """True for a rank that ended, or reported its failure, without being done or killed by the keeper."""
-        return not self.done and (self.error is not None or (self.ended_at is not None and not self.killed))
+        """True for a rank that ended, or reported its failure, without having finished or being killed by the keeper.
+
+        How a rank ended may become known a moment after its end.
+        """
+        return not self.finished and (self.error is not None or (self.ended_at is not None and not self.killed))
 
     @property
     def failed_at(self) -> float:
@@ -158,7 +170,7 @@ class AttemptResult:
     def exited_incomplete(self) -> bool:
         """Every rank exited with code 0, and not every one left the marker of its ``Run`` that training is complete."""
         ranks = self.ranks.values()
-        exited = len(ranks) == self.world_size and all(rank.done and not rank.drained for rank in ranks)
+        exited = len(ranks) == self.world_size and all(rank.finished and not rank.drained for rank in ranks)
         return exited and not all(rank.completed for rank in ranks)
 
     @property
@@ -214,7 +226,7 @@ def final_ending(ending: Ending, stop: Ending | None, ranks: Collection[RankResu
     then its ranks have finished only where their ``Run`` says so. A machine that goes down sends SIGTERM to all ranks.
     """
     stop = ending if ending.is_stop else stop
-    if len(ranks) == world_size and all(rank.done and not rank.drained for rank in ranks):
+    if len(ranks) == world_size and all(rank.finished and not rank.drained for rank in ranks):
         was_signalled = ending.is_stop or stop is Ending.SHUTDOWN
         is_complete = all(rank.completed for rank in ranks)
         return stop if stop is not None and was_signalled and not is_complete else Ending.DONE

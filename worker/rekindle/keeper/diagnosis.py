@@ -45,7 +45,7 @@ def diagnose(result: AttemptResult) -> Outcome:
     if result.ending in _STOPS or (result.ending is Ending.DONE and result.drained):
         return _stopped(result)
     if result.ending is Ending.DONE:
-        return _outcome(result, OutcomeClass.SUCCESS, "Every rank finished.")
+        return _success(result)
     if (hang := result.hang) is not None:
         who = hang.culprit
         message = f"No progress for {hang.seconds:.0f} s: {who.description}."
@@ -129,6 +129,15 @@ def _outcome(
     return Outcome(klass, message, evidence={**found, **(evidence or {})}, **fields)
 
 
+def _success(result: AttemptResult) -> Outcome:
+    unmarked = [rank.rank for rank in result.ranks.values() if not rank.done]
+    if not unmarked:
+        return _outcome(result, OutcomeClass.SUCCESS, "Every rank finished.")
+    who = f"rank {unmarked[0]}" if len(unmarked) == 1 else f"{len(unmarked)} of {result.world_size} ranks"
+    message = f"Every rank finished; {who} ended with exit code 0 before the end of the script (by os._exit or exec)."
+    return _outcome(result, OutcomeClass.SUCCESS, message, evidence={"unmarked": unmarked})
+
+
 def _stopped(result: AttemptResult) -> Outcome:
     """After SIGTERM exit code 0 may mean "saved and stopped": that must not be taken for "finished"."""
     klass, why = _STOPS.get(result.ending, _STOPS[Ending.DRAIN])
@@ -208,8 +217,7 @@ def _process_outcome(rank: RankResult, result: AttemptResult) -> Outcome:
         message = f"{who} ended while the disk of its run directory was full, and could not record why."
         return _outcome(result, OutcomeClass.DISK_FULL, message, rank=rank.rank, exit_code=code)
     shown = "an unknown exit code" if code is None else f"exit code {code}"
-    hint = ": os._exit and os.exec bypass completion tracking." if code == 0 else "."
-    message = f"{who} ended with {shown} before its script was done{hint}"
+    message = f"{who} ended with {shown} before its script was done."
     return _outcome(result, OutcomeClass.USER_ERROR, message, rank=rank.rank, exit_code=code)
 
 

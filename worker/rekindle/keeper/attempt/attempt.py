@@ -140,13 +140,13 @@ class Attempt:
         return [rank.pid for rank in self._ranks if rank.rank]
 
     def _ending(self) -> Ending | None:
-        if self._ranks.all(lambda rank: rank.done):
+        if self._ranks.all(lambda rank: rank.finished):
             return Ending.DONE
-        if self._ranks.failed():
+        if self._ranks.failure_is_known():
             return Ending.RANK_FAILED
         if self._processes.agent_gone():
             self._ranks.refresh_all()
-            if self._ranks.all(lambda rank: rank.done):
+            if self._ranks.all(lambda rank: rank.finished):
                 return Ending.DONE
             return Ending.RANK_FAILED if self._ranks.failed() else Ending.AGENT_ENDED
         if self._hang is not None:

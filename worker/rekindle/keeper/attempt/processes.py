@@ -10,7 +10,7 @@ from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.attempt.plan import AttemptPlan
-from rekindle.keeper.attempt_result import read_rank_result
+from rekindle.keeper.attempt_result import RankResult, read_rank_result
 from rekindle.keeper.buffered_journal import AttemptJournal
 from rekindle.keeper.diagnosis import signal_name
 from rekindle.keeper.event_loop import EventLoop, Events
@@ -39,6 +39,7 @@ class AttemptProcesses:
         self.running_since = float("inf")  # seconds of CLOCK_MONOTONIC
         self._agent: int | None = None
         self._agent_status: int | None = None
+        self._journaled: set[int] = set()  # ranks whose end is in the journal
         self._is_stopping = False  # ranks get SIGTERM, also those that are started only now
         self._refreshed_at = time.monotonic()
 
@@ -78,6 +79,9 @@ class AttemptProcesses:
             self.reap()
         for pid in events.ended:
             self.ranks.record_death(pid)
+        for rank in self.ranks:
+            if rank.finished and not rank.done:
+                self._journal_exit(rank)  # nobody else can say that it has not failed
 
     def handle_message(self, message: ControlMessage) -> None:
         """A script may send messages too: what makes no sense is ignored."""
@@ -167,10 +171,15 @@ class AttemptProcesses:
 
     def journal_exits(self) -> None:
         for rank in self.ranks:
+            self._journal_exit(rank)
+
+    def _journal_exit(self, rank: RankResult) -> None:
+        """Once."""
+        if rank.rank not in self._journaled:
+            self._journaled.add(rank.rank)
             name = None if rank.signal is None else signal_name(rank.signal)
-            self._record(
-                RecordType.RANK_EXITED, rank=rank.rank, exit_code=rank.exit_code, signal=name, killed=rank.killed
-            )
+            fields = {"exit_code": rank.exit_code, "signal": name, "killed": rank.killed}
+            self._record(RecordType.RANK_EXITED, rank=rank.rank, **fields)
 
     def _record(self, record_type: RecordType, **fields: Any) -> None:
         self._journal.write_nowait(record_type, attempt=self._plan.number, **fields)

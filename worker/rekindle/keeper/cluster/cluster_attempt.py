@@ -273,7 +273,7 @@ class ClusterAttempt:
                 rank.error, rank.killed, rank.ended_at = None, True, part.node.lost_at
                 ranks.append(rank)
                 self._journal.write_nowait(
-                    RecordType.RANK_EXITED, attempt=self._plan.number, rank=number, killed=not rank.done
+                    RecordType.RANK_EXITED, attempt=self._plan.number, rank=number, killed=not rank.finished
                 )
         return ranks
 

@@ -40,6 +40,7 @@ class FinishedRank:
     step: int | None  # its last one, where it reports them
     file: str | None = None  # where its script called ``sys.exit``
     line: int | None = None
+    is_marked: bool = True  # it has reached the end of its script, or called ``sys.exit``
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,9 @@ def _blame_for_abort(aborted: RankObservation, others: Sequence[RankObservation]
 
 def _blame_finished(finished: FinishedRank, waiting: Sequence[RankObservation]) -> Culprit:
     """Where its script did not end by ``sys.exit``, the line is the one at which the others wait for it."""
-    ended = "had finished" if finished.step is None else f"had finished, after step {finished.step},"
+    ended = "had finished" if finished.is_marked else "had ended with exit code 0 (by os._exit or exec)"
+    if finished.step is not None:
+        ended += f", after step {finished.step},"
     file, line = finished.file, finished.line
     if file is not None:
         ended += f" at {file}:{line}"

@@ -12,7 +12,7 @@ from rekindle.contract.files import has_free_space, write_json
 from rekindle.contract.python_stacks import Frame, main_stack, waits_for_gpu
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import AttemptDir
-from rekindle.contract.run_dir.rank_records import RankDone
+from rekindle.contract.run_dir.rank_records import RankDone, RankStatus
 from rekindle.contract.safe_open import read_end, read_text_from, regular_size
 from rekindle.keeper.attempt_result import Culprit, Hang, RankResult
 from rekindle.keeper.diagnosis import has_timed_out
@@ -108,7 +108,7 @@ class HangDetector:
         if late > _SUSPENDED:
             self._stall.discount(late)
         all_ranks = list(ranks)
-        running = [rank for rank in all_ranks if rank.ended_at is None and not rank.done]
+        running = [rank for rank in all_ranks if rank.ended_at is None and not rank.finished]
         now = time.monotonic()
         world = {
             rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank), alone=self._is_alone) for rank in running
@@ -150,7 +150,7 @@ class HangDetector:
     def observe_failure(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> WorldObservation:
         """Where the ranks are now that one has failed."""
         all_ranks = list(ranks)
-        running = [rank for rank in all_ranks if rank.ended_at is None and not rank.done and rank.error is None]
+        running = [rank for rank in all_ranks if rank.ended_at is None and not rank.finished and rank.error is None]
         world = {rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank)) for rank in running}
         observed = self._observe(world, self._stacks(running, wait))
         failed = [self._failed(rank) for rank in all_ranks if rank.failed]
@@ -180,8 +180,13 @@ class HangDetector:
         return RankObservation(sample, frames, position, history, aborted, waits=timed_out)
 
     def _finished(self, ranks: Iterable[RankResult]) -> list[FinishedRank]:
-        found = {rank.rank: read_record(self._dir.rank(rank.rank).done, RankDone) for rank in ranks if rank.done}
-        return [FinishedRank(rank, done.step, done.file, done.line) for rank, done in found.items() if done is not None]
+        return [self._as_finished(rank.rank) for rank in ranks if rank.finished]
+
+    def _as_finished(self, rank: int) -> FinishedRank:
+        if (done := read_record(self._dir.rank(rank).done, RankDone)) is not None:
+            return FinishedRank(rank, done.step, done.file, done.line)
+        status = read_record(self._dir.rank(rank).status, RankStatus)
+        return FinishedRank(rank, None if status is None else status.step, is_marked=False)
 
     def _save_pace(self, now: float) -> None:
         """Now and then: a keeper that is killed loses little, and a disk that is full loses all."""

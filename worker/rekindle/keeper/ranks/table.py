@@ -15,6 +15,8 @@ from rekindle.keeper.diagnosis import has_timed_out, is_cascade
 from rekindle.keeper.error_kinds import watchdog_report
 from rekindle.keeper.ranks.oom_killer import oom_evidence, oom_kills
 
+UNEXPLAINED_GRACE = 2.0  # seconds in which it becomes known how a rank has ended
+
 
 class RankTable:
     """Filled from control messages, the ranks' own files and the ends of processes."""
@@ -98,6 +100,11 @@ class RankTable:
     def failed(self) -> list[RankResult]:
         return [rank for rank in self if rank.failed]
 
+    def failure_is_known(self) -> bool:
+        """True once a rank has failed, whatever is still unknown about the end of others."""
+        long_ago = time.monotonic() - UNEXPLAINED_GRACE
+        return any(each.error is not None or each.explained or each.failed_at < long_ago for each in self.failed())
+
     def root_cause_is_known(self) -> bool:
         """True once a failure is known that is not the consequence of another's, or that a collective has timed out.
 
@@ -121,7 +128,7 @@ class RankTable:
     def kill_unfinished(self, *, spared: RankResult | None = None) -> None:
         """SIGKILL every rank that has neither ended nor finished; their ends are then no evidence of a cause."""
         for rank in self:
-            if rank is not spared and rank.ended_at is None and not rank.done:
+            if rank is not spared and rank.ended_at is None and not rank.finished:
                 rank.killed = send_signal(rank, signal.SIGKILL) or rank.killed
 
 
