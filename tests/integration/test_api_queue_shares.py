@@ -77,14 +77,14 @@ def test_owners_are_shown_with_what_they_have_used_and_may_use(server: ApiServer
     object.__setattr__(server.state, "quotas", Quotas({"ann": Quota(slots=4, queued=10)}))
     ann, _ = owned(server, tmp_path, "ann", name="a", ranks=2), owned(server, tmp_path, "bob", name="b")
     server.move(ann, JobState.STARTING, devices=["cpu:0", "cpu:1"])
-    store.usage.write({"ann": 3 * HOUR, "bob": HOUR}, time.time())
+    store.usage.write({"ann": 3000 * HOUR, "bob": 1000 * HOUR}, time.time())  # what ann uses meanwhile is little
     found = read(server, owner="bob")
     assert [each["owner"] for each in found["items"]] == ["bob"]
     bob, ann = found["owners"]
     assert (bob["owner"], bob["share"], bob["slots"], bob["queued"], bob["max_slots"]) == ("bob", 0.25, 0, 1, None)
     assert (ann["owner"], ann["slots"], ann["running"], ann["queued"]) == ("ann", 2, 1, 0)
     assert (ann["max_slots"], ann["max_queued"]) == (4, 10)
-    assert ann["slot_seconds"] == pytest.approx(3 * HOUR, abs=120)
+    assert ann["slot_seconds"] == pytest.approx(3000 * HOUR, abs=120)
 
 
 def test_what_was_used_a_half_life_ago_counts_half(server: ApiServer) -> None:
