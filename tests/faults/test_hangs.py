@@ -23,6 +23,15 @@ def test_six_hangs_are_found_the_rank_and_line_named_and_the_job_finished(begin)
         assert outcome["evidence"]["stacks"]["0"], name
 
 
+def test_a_rank_that_sleeps_in_c_and_holds_the_gil_is_named_whichever_comes_first(begin):
+    turns = [(rank, order) for rank in (0, 1) for order in ("early", "late")]
+    run = begin("gil_holder.py", *(f"{rank}:{order}" for rank, order in turns), hang_timeout=3.0)
+    assert run.finish() == "succeeded"
+    source = (run.run_dir.code / "train.py").read_text().splitlines()
+    found = [(each["class"], each["rank"], enclosing_function(source, each["line"])) for each in run.outcomes()[:-1]]
+    assert found == [("hang", rank, "sleep_in_c") for rank, _ in turns]
+
+
 @pytest.mark.parametrize(
     ("script", "hang_timeout"),
     [

@@ -16,10 +16,13 @@ SLEEPING = [Frame("/code/train.py", 12, "load"), Frame("/code/train.py", 7, "<mo
 LOADING = [Frame("/lib/torch/utils/data/dataloader.py", 1100, "_get_data"), Frame("/code/train.py", 5, "<module>")]
 
 
-def observed(rank, frames, collectives=None, *, state="S"):
-    return RankObservation(
-        RankSample(rank, None, None, 0, 0.0, collectives, state), frames, position_in_code(frames, Path("/code"))
-    )
+def observed(rank, frames, collectives=None, *, state="S", in_collective=False, **more):
+    sample = RankSample(rank, None, None, 0, 0.0, collectives, state, in_collective=in_collective)
+    return RankObservation(sample, frames, position_in_code(frames, Path("/code")), **more)
+
+
+def silent(rank, frames=(), call=None):
+    return observed(rank, list(frames), answers=False, kernel_call=call)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +34,12 @@ def observed(rank, frames, collectives=None, *, state="S"):
         ([observed(0, WAITING, 9), observed(1, LOADING, 8)], 1, 5, "data loader"),
         ([observed(0, WAITING, 9), observed(1, WAITING, 9)], None, None, "train.py:7"),
         ([observed(0, WAITING, 9), observed(1, WAITING, 8), observed(2, SLEEPING, 8)], 2, 12, "train.py:12"),
+        ([observed(0, WAITING, 16), silent(1, SLEEPING)], 1, 12, "train.py:12"),
+        ([silent(0, SLEEPING), observed(1, [], 16, in_collective=True)], 0, 12, "train.py:12"),
+        ([silent(0, WAITING), silent(1, SLEEPING)], 1, 12, "train.py:12"),
+        ([silent(0, call="futex_do_wait"), silent(1, call="hrtimer_nanosleep")], 1, None, "next collective"),
+        ([silent(0, call=""), silent(1, call="futex_do_wait")], 0, None, "next collective"),
+        ([silent(0, call="futex_do_wait"), silent(1, call="futex_do_wait")], None, None, "unknown positions"),
     ],
     ids=[
         "it has fewer collectives",
@@ -39,6 +48,12 @@ def observed(rank, frames, collectives=None, *, state="S"):
         "it waits for its loader",
         "none: all wait, and the positions are listed",
         "of two that lag it is outside a collective",
+        "it does not answer, though it has as many collectives",
+        "it does not answer, while the other waits by its recorder",
+        "none answers, and it is outside a collective",
+        "none answers or has a stack: it sleeps, by the kernel",
+        "none answers or has a stack: it runs, by the kernel",
+        "none: nothing differs",
     ],
 )
 def test_the_rank_with_the_strongest_evidence_is_the_culprit(observations, culprit, line, description):

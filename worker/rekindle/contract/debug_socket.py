@@ -105,9 +105,10 @@ def collectives(rank_dir: RankDir, *, on_gpu: bool = False) -> Collectives | Non
     return Collectives(max(known, default=None), sum(known), in_flight, knows_gpu)
 
 
-def collective_history(rank_dir: RankDir, *, on_gpu: bool = False) -> list[Collective]:
-    """The latest collectives of a rank that runs; none where it does not answer."""
-    return parse_history(*_dumps(rank_dir, "", on_gpu=on_gpu))
+def collective_history(rank_dir: RankDir, *, on_gpu: bool = False) -> list[Collective] | None:
+    """The latest collectives of a rank that runs; None where it does not answer."""
+    dumps = list(_dumps(rank_dir, "", on_gpu=on_gpu))
+    return None if dumps[0] is None else parse_history(*dumps)
 
 
 def last_collective(rank_dir: RankDir, *, on_gpu: bool = False) -> int | None:

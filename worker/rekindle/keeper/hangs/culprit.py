@@ -25,11 +25,25 @@ class RankObservation:
     history: list[Collective] = field(default_factory=list)  # its latest ones; empty where they are not known
     aborted: bool = False  # by gloo, which got something else from another rank than what it had asked for
     waits: bool = False  # for other ranks, whatever its frames show: NCCL's collectives return at once
+    answers: bool = True  # its recorder does; it does not where the rank is stopped, or holds the GIL
+    kernel_call: str | None = None  # the kernel's function in which its main thread waits; "" where it runs
 
     @property
     def is_absent(self) -> bool:
         """Known to do something else than to wait for other ranks."""
         return bool(self.frames) and not self.waits and not waits_for_peers(self.frames)
+
+    @property
+    def is_silent(self) -> bool:
+        """It does not answer, and nothing shows that it waits for other ranks."""
+        return not self.answers and not self.waits and not waits_for_peers(self.frames)
+
+    @property
+    def waits_for_peers(self) -> bool:
+        """By its recorder, its stack, or the kernel: gloo's threads wake the main thread, which waits on a futex."""
+        if self.waits or waits_for_peers(self.frames) or (self.answers and self.sample.in_collective):
+            return True
+        return not self.frames and (self.kernel_call or "").startswith("futex")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +90,8 @@ def find_culprit(world: Sequence[RankObservation], finished: Sequence[FinishedRa
     for rank in world:
         if (state := _STATES.get(rank.sample.state or "")) is not None:
             return _blame(rank, state)
+    if (silent := _silent(world)) is not None:
+        return _blame(silent, _activity(silent))
     if (deviating := _deviating(world)) is not None:
         return deviating
     if (behind := _behind(world)) is not None:
@@ -109,6 +125,14 @@ def find_deserter(
         return _blame_for_abort(aborted[0], [rank for rank in (*failed, *running) if rank.history])
     gone = [rank for rank in running if rank.is_absent]
     return _blame(gone[0], "had left the process group while the others still used it, and is") if gone else None
+
+
+def _silent(world: Sequence[RankObservation]) -> RankObservation | None:
+    """A rank that does not answer while another one waits: it holds the GIL, and the others wait for it."""
+    silent = [rank for rank in world if rank.is_silent]
+    if len(silent) == len(world):  # their kernel decides
+        silent = [rank for rank in silent if not rank.waits_for_peers]
+    return silent[0] if silent and any(rank.waits_for_peers for rank in world if rank not in silent) else None
 
 
 def _deviating(world: Sequence[RankObservation]) -> Culprit | None:

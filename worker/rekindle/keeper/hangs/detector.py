@@ -33,7 +33,7 @@ from rekindle.keeper.hangs.straggler import (
     WaitShares,
     ranks_behind,
 )
-from rekindle.keeper.ranks.probe import RankSample, main_thread_events, probe
+from rekindle.keeper.ranks.probe import RankSample, kernel_call, main_thread_events, probe
 from rekindle.keeper.ranks.table import request_stacks
 
 INTERVAL = 1.0  # seconds between samples
@@ -152,17 +152,17 @@ class HangDetector:
         all_ranks = list(ranks)
         running = [rank for rank in all_ranks if rank.ended_at is None and not rank.finished and rank.error is None]
         world = {rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank)) for rank in running}
-        observed = self._observe(world, self._stacks(running, wait))
+        observed, _ = self._observe(running, world, wait)
         failed = [self._failed(rank) for rank in all_ranks if rank.failed]
         return WorldObservation(failed, observed, self._finished(all_ranks))
 
     def observe_hang(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> WorldObservation:
-        """Where the ranks are, by the latest sample: it was taken before the stacks are requested, which wakes some."""
+        """Where the ranks are, by the latest sample."""
         all_ranks, world = list(ranks), self._latest
-        dumps = self._stacks([rank for rank in all_ranks if rank.rank in world], wait)
+        observed, dumps = self._observe([rank for rank in all_ranks if rank.rank in world], world, wait)
         stacks = {str(rank): dump[-_MAX_STACK:] for rank, dump in dumps.items()}
         timeout = self._stall.timeout(time.monotonic())
-        return WorldObservation([], self._observe(world, dumps), self._finished(all_ranks), stacks, timeout)
+        return WorldObservation([], observed, self._finished(all_ranks), stacks, timeout)
 
     def is_aborted_by_gloo(self, rank: RankResult) -> bool:
         """A rank that gets a message of another size than it asked for ends by SIGABRT, in a thread of gloo's."""
@@ -238,18 +238,30 @@ class HangDetector:
     def _diagnose(self, stalled: float, ranks: list[RankResult], wait: Callable[[float], None]) -> Hang:
         return explain_hang(stalled, self.observe_hang(ranks, wait))
 
-    def _observe(self, world: dict[int, RankSample], dumps: dict[int, str]) -> list[RankObservation]:
+    def _observe(
+        self, running: list[RankResult], world: dict[int, RankSample], wait: Callable[[float], None]
+    ) -> tuple[list[RankObservation], dict[int, str]]:
+        """And the stacks, by rank. They come last: the signal that requests them ends a sleep in C."""
+        histories = {
+            rank: collective_history(self._dir.rank(rank), on_gpu=sample.device == "cuda")
+            for rank, sample in world.items()
+        }
+        calls = {rank.rank: kernel_call(rank.pid) for rank in running}
+        dumps = self._stacks(running, wait)
         frames = {rank: main_stack(dump) for rank, dump in dumps.items()}
-        return [
+        observed = [
             RankObservation(
                 sample,
                 frames[rank],
                 position_in_code(frames[rank], self._code),
-                collective_history(self._dir.rank(rank), on_gpu=sample.device == "cuda"),
+                histories[rank] or [],
                 waits=sample.device == "cuda" and sample.in_collective,
+                answers=histories[rank] is not None,
+                kernel_call=calls[rank],
             )
             for rank, sample in world.items()
         ]
+        return observed, dumps
 
     def _stacks(self, running: list[RankResult], wait: Callable[[float], None]) -> dict[int, str]:
         """Request the stacks of every rank and collect what comes."""

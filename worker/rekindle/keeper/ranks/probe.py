@@ -66,6 +66,15 @@ def _recorders_are_off() -> bool:
     return next((size for size in sizes if size), None) == "0"
 
 
+def kernel_call(pid: int) -> str | None:
+    """The kernel's function in which the main thread of ``pid`` waits, such as ``futex_do_wait``; "" where it runs."""
+    try:
+        name = Path(f"/proc/{pid}/task/{pid}/wchan").read_text(errors="replace")
+    except OSError:
+        return None
+    return "" if name == "0" else name[:100]
+
+
 def main_thread_events(pid: int) -> tuple[int, ...] | None:
     """Page faults, system calls that read or wrote, and voluntary waits of the main thread of ``pid`` so far.
 
