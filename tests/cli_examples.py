@@ -9,7 +9,7 @@ CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
 """What a terminal would act upon; a line feed apart."""
 NO_TIME: Any = {
     "goodput": None,
-    "seconds": dict.fromkeys(("queued", "waiting", "starting", "training", "saving", "replayed"), 0.0),
+    "seconds": dict.fromkeys(("queued", "waiting", "starting", "training", "saving", "replayed", "stalled"), 0.0),
     "intervals": [],
 }
 

@@ -108,6 +108,11 @@ class PlayedJob:
         if resumed_from_step is not None:
             self.resume(resumed_from_step)
 
+    def stall(self, sentence: str | None, since: float = 0.0, left: float = 0.0) -> None:
+        """No progress since then, in seconds since the epoch; None: it makes progress again."""
+        times = {} if sentence is None else {"since": since, "hung_at": time.time() + left, "rank": 1}
+        self._journal.write(RecordType.STALLED, attempt=self.attempt, sentence=sentence, **times)
+
     def resume(self, step: int) -> None:
         """The ranks have restored a snapshot, and say so."""
         self._resumed_from_step = step

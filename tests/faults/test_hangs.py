@@ -3,6 +3,7 @@
 import pytest
 
 from faults.mismatch import enclosing_function
+from rekindle.contract.run_dir.attempt_history import AttemptHistory
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.keeper.hangs.stall import MIN_TIMEOUT
 
@@ -21,6 +22,17 @@ def test_six_hangs_are_found_the_rank_and_line_named_and_the_job_finished(begin)
             assert outcome["file"] == "train.py", (name, outcome)
             assert enclosing_function(source, outcome["line"]) == name, (name, outcome)
         assert outcome["evidence"]["stacks"]["0"], name
+
+
+def test_a_hang_is_recorded_as_a_stall_with_the_same_sentence_long_before_and_its_time_is_no_training(begin):
+    run = begin("corpus.py", "sleep", hang_timeout=4.0)
+    assert run.finish() == "succeeded"
+    hang, (stalled, *_) = run.outcomes()[0], run.records(RecordType.STALLED)
+    assert (stalled.rank, stalled.attempt) == (1, 1)
+    assert stalled.sentence in hang["message"]
+    [(since, until)] = AttemptHistory.read(run.run_dir.journal).attempts[1].stalls
+    assert until - since == pytest.approx(hang["evidence"]["seconds_without_progress"], abs=3)
+    assert stalled.at < stalled.hung_at < until
 
 
 def test_a_rank_that_sleeps_in_c_and_holds_the_gil_is_named_whichever_comes_first(begin):

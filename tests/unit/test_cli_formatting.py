@@ -1,6 +1,7 @@
 """Figures, outcomes and attempts are shown so that a person understands them, and sanitized."""
 
 import re
+from datetime import UTC, datetime, timedelta
 
 from cli_examples import CONTROLS, NO_TIME, attempt, job, outcome
 from rekindle_service.cli import formatting
@@ -43,6 +44,18 @@ def test_a_status_line_has_the_queue_the_next_try_the_outcome_the_phase_or_a_not
     assert status_line(state="failed", outcome=outcome(message="no space left", rank=None)) == "no space left"
     assert status_line(phase="evaluate") == "evaluate"
     assert status_line(notice="snapshot 40 skipped: checksum") == "snapshot 40 skipped: checksum"
+
+
+def test_a_job_without_progress_is_stalled_and_says_for_whom_it_waits_and_until_when() -> None:
+    since, hung_at = (datetime.now(UTC) + timedelta(seconds=each) for each in (-12.2, 18.4))
+    found = {"sentence": "rank 1 sleeps\x1b[2J", "since": since.isoformat(), "hung_at": hung_at.isoformat(), "rank": 1}
+    stalled = job(state="running", stalled=found)
+    assert formatting.state_name(stalled) == "stalled"
+    assert formatting.stalled(stalled) == "Stalled for 12 s: rank 1 sleeps; counts as hung in 18 s"
+    assert ("status", formatting.stalled(stalled)) in facts(stalled, NO_TIME, "")
+    over = job(state="running", stalled={**found, "hung_at": since.isoformat()})
+    assert formatting.stalled(over).endswith("; counts as hung now")
+    assert formatting.stalled(job()) == ""
 
 
 def status_line(**changes: object) -> str:
@@ -93,7 +106,15 @@ def test_facts_omit_what_is_not_known_and_times_that_took_none() -> None:
     assert labels["runs"] == "train.py --lr 0.1"
     assert labels["progress"] == "step 120 of 400 (30%), epoch 1 of 4, 10 steps/s, about 28 s left"
     assert not {"goodput", "time", "snapshot", "started", "ended"} & labels.keys()
-    seconds = {"queued": 3.0, "waiting": 0.2, "starting": 2.0, "training": 125.0, "saving": 0.0, "replayed": 4.4}
+    seconds = {
+        "queued": 3.0,
+        "waiting": 0.2,
+        "starting": 2.0,
+        "training": 125.0,
+        "saving": 0.0,
+        "replayed": 4.4,
+        "stalled": 0.0,
+    }
     labels = dict(facts(job(), {"goodput": 0.95, "seconds": seconds, "intervals": []}, "/home/me/code"))
     assert labels["goodput"] == "95% of the time trained"
     assert labels["time"] == "training 2 min 5 s, replayed 4 s, starting 2 s, queued 3 s"

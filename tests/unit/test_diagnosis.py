@@ -48,7 +48,6 @@ KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
         (result(rank(0, ended_at=1.0, by=9), KILLED_BY_US), "signal", 0, "Rank 0 was killed by SIGKILL."),
         (result(rank(0, ended_at=1.0, by=11), KILLED_BY_US), "signal", 0, "Rank 0 was killed by SIGSEGV."),
         (result(rank(0, ended_at=1.0, by=9, oom="oom-kill"), KILLED_BY_US), "oom", 0, "out-of-memory killer"),
-        (result(rank(0, ended_at=1.0, code=0), KILLED_BY_US), "user_error", 0, "os._exit and os.exec bypass"),
         (result(rank(0, ended_at=1.0, code=17), KILLED_BY_US), "user_error", 0, "ended with exit code 17"),
         (result(rank(0, ended_at=1.0), KILLED_BY_US), "user_error", 0, "an unknown exit code"),
         (result(rank(0, ended_at=1.0, code=1), KILLED_BY_US, disk_full=True), "disk_full", 0, "could not record why"),
@@ -112,6 +111,8 @@ KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
          "The agent was killed by SIGKILL, and its ranks with it."),
         # endings on request
         (result(rank(0, done=True), rank(1, done=True), ending=Ending.DONE), "success", None, "Every rank finished."),
+        (result(rank(0, done=True), rank(1, ended_at=1.0, code=0), ending=Ending.DONE), "success", None,
+         "rank 1 ended with exit code 0 before the end of the script (by os._exit or exec)"),
         (result(rank(0), rank(1), ending=Ending.CANCEL), "cancelled", None, "Stopped on request."),
         (result(rank(0), rank(1), ending=Ending.TIME_LIMIT), "cancelled", None, "time limit"),
         (result(rank(0), rank(1), ending=Ending.DRAIN), "preempted", None, "did not report that it saved"),

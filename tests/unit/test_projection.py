@@ -190,6 +190,23 @@ def test_faults_skipped_snapshots_and_stragglers_become_events(job, records, kin
     assert ways(effect) == ["running"]
 
 
+def test_a_stall_is_shown_while_it_lasts_and_its_time_is_kept(job, records):
+    found = {"sentence": "rank 1 sleeps", "since": 1.5, "hung_at": 30.0, "rank": 1}
+    began = [attempt_started(1), ranks_running(1), ("stalled", {"attempt": 1, **found})]
+    moved = ("stalled", {"attempt": 1, **found, "sentence": "rank 0 sleeps", "since": 1.6, "rank": 0})
+    lasting = project(job, [], records(*began, moved))
+    assert lasting.columns["stalled"] == {**found, "sentence": "rank 0 sleeps", "since": 1.6, "rank": 0}
+    assert lasting.attempts[1].stalls == [[1.5]]
+    assert [(each.kind, each.sentence) for each in lasting.events] == [
+        ("stalled", "attempt 1: no progress: rank 1 sleeps")
+    ]
+    over = project(job, [], records(*began, ("stalled", {"attempt": 1, "sentence": None})))
+    assert (over.columns["stalled"], over.attempts[1].stalls) == (None, [[1.5, 4.0]])
+    assert [each.kind for each in over.events] == ["stalled", "progress"]
+    ended = project(job, [], records(*began, attempt_ended(1)))
+    assert (ended.columns["stalled"], ended.attempts[1].stalls) == (None, [[1.5, 4.0]])
+
+
 def test_injected_faults_are_kept_with_their_attempt(job, records):
     effect = project(job, [], records(attempt_started(1), fault_injected(1, **CORRUPTED), fault_injected(1, **KILLED)))
     assert effect.attempts[1].faults == [{"at": 2.0, **CORRUPTED}, {"at": 3.0, **KILLED}]

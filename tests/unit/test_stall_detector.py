@@ -105,6 +105,32 @@ def test_the_time_without_progress_is_known_before_it_is_a_hang():
     assert detector.without_progress(99.0) == 79.0
 
 
+def noticed_after(world, detector=None):
+    detector = detector or StallDetector()
+    for second in range(SECONDS):
+        detector.stalled(float(second), world(second))
+        if detector.is_noticeable(float(second)):
+            return second
+    return None
+
+
+@pytest.mark.parametrize(
+    ("world", "noticed"),
+    [
+        (lambda second: [sample(step=min(second, 20), in_collective=True), sample(1, step=min(second, 20))], 29),
+        (lambda second: [sample(step=min(second, 20)), sample(1, step=min(second, 20))], 29),  # a third of 25 s
+        (lambda second: [sample(step=min(second // 8, 20), in_collective=True)] * 2, 160 + 16),
+        (lambda second: [sample(phase=None, collectives=min(second, 9), in_collective=second > 9)], 19),
+        (lambda second: [sample(phase=None, output=min(second, 9))], 109),  # silent: a third of 300 s
+        (lambda second: [sample(step=second, state="T" if second == 20 else "S")], 20),
+        (lambda second: [sample(step=second)], None),
+        (lambda second: [sample(step=20, phase="eval", in_collective=True), sample(1, step=20)], 2000),
+    ],
+)
+def test_a_lack_of_progress_is_noticed_long_before_it_is_a_hang(world, noticed):
+    assert noticed_after(world) == noticed
+
+
 def test_a_slow_job_gets_a_longer_timeout_than_the_minimum():
     alarm = alarm_after(lambda second: [sample(step=min(second // 10, 20))])
     assert alarm is not None

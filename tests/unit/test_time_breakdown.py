@@ -63,6 +63,18 @@ CASES = {
     "saved for longer than it ran": (
         over(10), [attempt(1, 0, 4, 10, saving_seconds=1e9)], {"starting": 4, "saving": 6},
     ),
+    "made no progress before its end": (
+        over(20), [attempt(1, 0, 4, 20, stalls=[[12.0, 20.0]])], {"starting": 4, "training": 8, "stalled": 8},
+    ),
+    "makes no progress now": (
+        job(), [attempt(1, 0, 2, None, stalls=[[5.0]])], {"starting": 2, "training": 3, "stalled": 3},
+    ),
+    "continued": (
+        over(20), [attempt(1, 0, 0, 20, stalls=[[2.0, 5.0], [6.0, 8.0]])], {"training": 15, "stalled": 5},
+    ),
+    "stalled before it ran, and for longer than it lasted": (
+        over(20), [attempt(1, 0, 10, 20, stalls=[[5.0, 99.0]])], {"starting": 10, "stalled": 10},
+    ),
     "saved for a negative time": (
         over(10), [attempt(1, 0, 4, 10, saving_seconds=-3.0)], {"starting": 4, "training": 6},
     ),

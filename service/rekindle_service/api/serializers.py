@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from rekindle.contract.job import HIDDEN
@@ -107,6 +107,8 @@ def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> list[RankPu
     ended = job.state not in HOLDING_SLOTS
     remote = job.spec.is_cluster
     rows = read_ranks(run_dir, attempt, over=ended, remote=remote)
+    if job.stalled is not None:
+        rows = [replace(row, steps_per_second=None) for row in rows]  # the script's latest word is of the past
     sample = None if ended else latest_usage(run_dir.root, run_dir.attempt(attempt.number).usage)
     if sample is None or time.time() - sample.at >= _MAX_USAGE_AGE:
         return [RankPublic(**asdict(row)) for row in rows]

@@ -15,6 +15,7 @@ STATE_STYLES = {
     "queued": "dim",
     "starting": "cyan",
     "running": "blue",
+    "stalled": "bold yellow",
     "recovering": "yellow",
     "succeeded": "green",
     "failed": "bold red",
@@ -96,8 +97,23 @@ def state_text(state: str) -> Text:
 
 
 def state_name(job: Job) -> str:
-    """The job's state, with ``held`` for a job that is held in the queue."""
+    """The job's state; ``stalled`` for a running one without progress, ``held`` for one that is held in the queue."""
+    if job.get("stalled") is not None:
+        return "stalled"
     return "held" if exit_code_for(job) is ExitCode.HELD else sanitize_line(job["state"])
+
+
+def stalled(job: Job) -> str:
+    """``Stalled for 12 s: rank 1 …; counts as hung in 18 s``; empty while there is progress."""
+    if (found := job.get("stalled")) is None:
+        return ""
+    since, hung_at = local_time(found["since"]), local_time(found["hung_at"])
+    if since is None or hung_at is None:
+        return ""
+    now = datetime.now(since.tzinfo)
+    waited, left = (now - since).total_seconds(), (hung_at - now).total_seconds()
+    verdict = f"counts as hung in {duration(left)}" if left > 0 else "counts as hung now"
+    return f"Stalled for {duration(max(waited, 0.0))}: {sanitize_line(found['sentence'])}; {verdict}"
 
 
 def target(job: Job) -> str:
@@ -183,7 +199,7 @@ def speed_cell(job: Job | Rank) -> str:
 
 def time_breakdown(time: TimeBreakdown) -> str:
     """``training 2 min 5 s, replayed 4 s``: every category of at least a second, training first."""
-    order = ("training", "saving", "replayed", "starting", "waiting", "queued")
+    order = ("training", "saving", "replayed", "stalled", "starting", "waiting", "queued")
     spent = ((category, time["seconds"][category]) for category in order)
     return ", ".join(f"{category} {duration(seconds)}" for category, seconds in spent if seconds >= 1)
 
@@ -278,6 +294,8 @@ def status_line(job: Job) -> str:
             return displacement(displaced)
         case "starting" | "running" if job["waiting_for"] is not None:
             return sanitize_line(job["waiting_for"])
+        case "running" if without_progress := stalled(job):
+            return without_progress
         case "recovering":
             why = "" if job["outcome"] is None else outcome(job["outcome"])
             return join(

@@ -61,6 +61,7 @@ __all__ = [
     "SnapshotPolicyOptions",
     "SourceLine",
     "SourceState",
+    "Stalled",
     "Story",
     "StoryFrame",
     "StoryKind",
@@ -171,6 +172,15 @@ class Checkpoint(TypedDict):
     loaded: int | None
 
 
+class Stalled(TypedDict):
+    """A running job that makes no progress."""
+
+    sentence: str
+    since: str | None
+    hung_at: str | None
+    rank: int | None
+
+
 class Job(TypedDict):
     """A job and its current state. Values of `env` are hidden, since any of them may be a secret."""
 
@@ -232,6 +242,7 @@ class Job(TypedDict):
     checkpoints: list[Checkpoint]
     estimated_step: int | None
     estimated_epoch: int | None
+    stalled: Stalled | None
     notice: str | None
     created_at: str | None
     started_at: str | None
@@ -373,7 +384,7 @@ class LogLines(TypedDict):
     unfinished: list[TimedLine]
 
 
-TimeCategory = Literal["queued", "waiting", "starting", "training", "saving", "replayed"]
+TimeCategory = Literal["queued", "waiting", "starting", "training", "saving", "replayed", "stalled"]
 
 
 class Interval(TypedDict):

@@ -22,6 +22,7 @@ class EventType(StrEnum):
     FAILED = "failed"  # the job has failed: no further attempt follows
     CANCELLED = "cancelled"  # a person has cancelled the job
     DRAINED = "drained"  # the job is back in the queue, drained or preempted
+    STALLED = "stalled"  # no progress for a while, long before that counts as a hang
     STRAGGLER = "straggler"  # the other ranks wait for one rank
     FAULT_INJECTED = "fault_injected"  # on request, by `rekindle chaos` or the page
     SNAPSHOT_SKIPPED = "snapshot_skipped"  # a damaged snapshot, for the one before

@@ -25,7 +25,8 @@ def reason(job: Job) -> str:
         case JobState.RECOVERING:
             return _ending(job) or job.notice or ""
         case _:
-            return _displaced(job) or job.waiting_for or job.notice or ""
+            stalled = (job.stalled or {}).get("sentence")
+            return _displaced(job) or job.waiting_for or (f"stalled: {stalled}" if stalled else job.notice or "")
 
 
 HELD = "on hold until it is released"

@@ -20,6 +20,7 @@ class TimeCategory(StrEnum):
     TRAINING = "training"  # steps that count
     SAVING = "saving"  # the training stood still for a snapshot, as far as the script reports it
     REPLAYED = "replayed"  # steps that were lost: see ``replayed_steps``
+    STALLED = "stalled"  # no progress, from the last one to the end of the hang, or to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ def time_breakdown(job: Job, attempts: Sequence[Attempt], now: float) -> list[In
     """The whole life of ``job`` in intervals without gaps, in order; those that took no time are omitted.
 
     ``attempts`` ascend by number; one without an end lasts until ``now`` (seconds since the epoch). Within an attempt
-    training comes first, then all its saving, then the replayed part: that is how long they took, not when.
+    training comes first, then all its saving, then the replayed part, then what made no progress: that is how long they
+    took, not when.
     """
     intervals: list[Interval] = []
     replayed = replayed_steps(attempts)
@@ -96,7 +98,8 @@ def _until_launch(job: Job, begin: float, end: float, *, first: bool) -> list[In
 def _of_attempt(attempt: Attempt, replayed: int | None, now: float) -> list[Interval]:
     begin, end = attempt.started_at, _end(attempt, now)
     running = end if attempt.ranks_running_at is None else min(max(attempt.ranks_running_at, begin), end)
-    ran = max(0.0, end - running)
+    stalled = sum(max(0.0, min((*stall, end)[1], end) - max(stall[0], running)) for stall in attempt.stalls)
+    ran = max(0.0, end - running - stalled)
     reported = attempt.saving_seconds  # by the script: it may be anything
     saving = 0.0 if reported is None or not math.isfinite(reported) else min(max(reported, 0.0), ran)
     training = (ran - saving) * (1.0 - _replayed_share(attempt, replayed))
@@ -105,6 +108,7 @@ def _of_attempt(attempt: Attempt, replayed: int | None, now: float) -> list[Inte
         Interval(TimeCategory.TRAINING, attempt.number, running, training),
         Interval(TimeCategory.SAVING, attempt.number, running + training, saving),
         Interval(TimeCategory.REPLAYED, attempt.number, running + training + saving, ran - saving - training),
+        Interval(TimeCategory.STALLED, attempt.number, end - stalled, stalled),
     ]
 
 

@@ -16,6 +16,7 @@ _OUTCOME = ("class", "message", "rank", "exit_code", "signal", "exception", "fil
 _JOB = ("id", "number", "name", "state", "attempt", "restarts", "world_size", "epoch", "epochs", "step", "steps")
 _TYPE_OF_KIND = {
     "submitted": EventType.SUBMITTED,
+    "stalled": EventType.STALLED,
     "straggler": EventType.STRAGGLER,
     "chaos": EventType.FAULT_INJECTED,
     "snapshot_skipped": EventType.SNAPSHOT_SKIPPED,

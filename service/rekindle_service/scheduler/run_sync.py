@@ -34,6 +34,7 @@ _OTHER_SIZE = (
     "fixed size, its global batch is now {ratio:g} times as large as the one for which its learning rate was chosen: "
     "divide the batch by WORLD_SIZE or scale the learning rate, or submit the job with a fixed number of ranks."
 )
+_VISIBLE = 0.005  # by which a goodput has changed
 _MIN_RATE = 1e-6  # steps per second below which no time left is shown
 
 
@@ -80,13 +81,19 @@ class RunSync:
             return
         observed = self._observed_columns(job.id, status)
         columns = progress_columns(status) | self._size_notice(job, status) | observed
+        if job.stalled is not None:
+            columns |= {"steps_per_second": None, "eta_seconds": None}  # they are of the past
         if (columns.get("snapshot_step") or 0) > (job.snapshot_step or 0):
             columns["snapshot_at"] = time.time()
-        if any(getattr(job, name) != value for name, value in columns.items()):
-            attempts = self._store.attempts(job.id)
-            for attempt in attempts[-1:]:
-                attempt.saving_seconds = status.saving_seconds
-            self._store.update_progress(job.id, **columns, goodput=_goodput(job, attempts))
+        changed = any(getattr(job, name) != value for name, value in columns.items())
+        if not changed and job.stalled is None:
+            return
+        attempts = self._store.attempts(job.id)
+        for attempt in attempts[-1:]:
+            attempt.saving_seconds = status.saving_seconds
+        share = _goodput(job, attempts)
+        if changed or abs((share or 0.0) - (job.goodput or 0.0)) > _VISIBLE:
+            self._store.update_progress(job.id, **columns, goodput=share)
 
     def _name_problem(self, job: Job, problem: str) -> Job:
         """Once in the life of this server: in the history of the job and in its notice."""

@@ -16,7 +16,7 @@ _AS_FOLDED = {field.name for field in fields(AttemptInfo)} & Attempt.model_field
 """Columns of an attempt whose values are those of ``AttemptInfo``."""
 
 _MAX_EVENTS = 100  # of the records that are read at once: a keeper writes few
-_NO_PROGRESS = {"phase": None, "steps_per_second": None, "eta_seconds": None}
+_NO_PROGRESS = {"phase": None, "steps_per_second": None, "eta_seconds": None, "stalled": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +84,19 @@ class JournalReducer:
 
     def apply(self, record: Record) -> None:
         self._changes.offset = record.end
+        known = isinstance(record, journal.Stalled) and self._is_stalled(record) is (record.sentence is not None)
         self._history.apply(record)
         if isinstance(record, AttemptRecord):
             self._touched.add(record.attempt)
-        if (event := _event(record)) is not None:
+        if (event := _event(record)) is not None and not known:
             self._changes.events.append(event)
         self._apply_to_job(record)
 
-    def _apply_to_job(self, record: Record) -> None:
+    def _is_stalled(self, record: AttemptRecord) -> bool:
+        attempt = self._history.attempts.get(record.attempt)
+        return attempt is not None and attempt.is_stalled
+
+    def _apply_to_job(self, record: Record) -> None:  # noqa: C901  # a table of records
         columns = self._changes.columns
         match record:
             case journal.KeeperStarted() | journal.DevicesHeld() if record.run >= self._run:
@@ -107,6 +112,9 @@ class JournalReducer:
                 columns.update(outcome=_json(record.outcome), **_NO_PROGRESS)
                 if record.snapshot_step is not None:
                     columns["snapshot_step"] = record.snapshot_step
+            case journal.Stalled():
+                shown = ("sentence", "since", "hung_at", "rank")
+                columns["stalled"] = record.sentence and {name: getattr(record, name) for name in shown}
             case journal.RetryDecided():
                 columns["next_try_at"] = record.next_try_at
                 if not self._history.attempts[record.attempt].is_resized:
@@ -193,6 +201,9 @@ def _event(record: Record) -> TimelineEvent | None:
         case journal.RolledBack(step=step):
             newer = ", ".join(map(str, record.quarantined)) or "none"
             return TimelineEvent("rolled_back", f"back to the snapshot of step {step}; quarantined: {newer}", record.at)
+        case journal.Stalled(attempt=number, sentence=sentence):
+            what = "progress again" if sentence is None else f"no progress: {sentence}"
+            return TimelineEvent("stalled" if sentence else "progress", f"attempt {number}: {what}", record.at)
         case journal.Straggler(attempt=number, share=share):
             waiting = "the others no longer wait" if share is None else f"the others wait {share:.0%} of the time"
             return TimelineEvent("straggler", f"attempt {number}: {waiting} for rank {record.rank}", record.at)

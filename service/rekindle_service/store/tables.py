@@ -170,6 +170,7 @@ class Job(SQLModel, table=True):
     estimated_epoch: int | None = None
     goodput: float | None = None  # 0 to 1, see ``time_breakdown``
     notice: str | None = None
+    stalled: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # see ``StalledPublic``
     outcome: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # of ``contract.outcome.Outcome``
     next_try_at: float | None = None
     created_at: float
@@ -231,6 +232,7 @@ class Attempt(SQLModel, table=True):
     last_step: int | None = None
     snapshot_step: int | None = None  # latest durable snapshot
     saving_seconds: float | None = None  # that the training waited for snapshots; None = unknown
+    stalls: list[list[float]] = Field(default_factory=list, sa_type=JSON)  # from when to when it made no progress
     world_size: int = 0
     devices: list[str] = Field(default_factory=list, sa_type=JSON)
     next_try_at: float | None = None  # of the attempt that follows this one

@@ -36,6 +36,8 @@ HISTORY = {
     "snapshot_skipped": "A damaged snapshot was skipped for the one before.",
     "checkpoint_torn": "A checkpoint of the script that was not completely written was moved away.",
     "rolled_back": "The run resumed from a snapshot that a person chose; later ones were quarantined.",
+    "stalled": "An attempt makes no progress, long before that counts as a hang.",
+    "progress": "An attempt that was stalled makes progress again.",
     "straggler": "The other ranks wait for one rank, or no longer do.",
     "records_skipped": "The journal has records that are malformed.",
     "left_out": "More events came at once than the history keeps.",

@@ -38,6 +38,27 @@ def job_page(page: Page, job: PlayedJob) -> Page:
     return page
 
 
+def test_a_job_without_progress_is_stalled_in_headline_and_title_and_its_speed_is_withdrawn(
+    job: PlayedJob, job_page: Page
+) -> None:
+    job.report(0, step=40)
+    figures = job_page.locator("#figures")
+    expect(figures).to_contain_text("10.0 steps")
+    job.stall("rank 1 has not reached the next collective at train.py:41", since=time.time() - 12, left=18)
+    expect(job_page.locator("#job-state")).to_have_text("stalled")
+    expect(job_page.locator("#banner-title")).to_contain_text("Stalled for 1")
+    expect(job_page.locator("#banner-sentence")).to_contain_text(
+        "rank 1 has not reached the next collective at train.py:41"
+    )
+    expect(job_page.locator("#banner-sentence")).to_contain_text("counts as hung in 1")
+    expect(job_page).to_have_title(re.compile("stalled"))
+    expect(figures).not_to_contain_text("10.0 steps")
+    expect(figures).not_to_contain_text("min 36 s")
+    job.stall(None)
+    expect(job_page.locator("#job-state")).to_have_text("running")
+    expect(figures).to_contain_text("10.0 steps")
+
+
 def test_a_script_that_reports_nothing_shows_its_checkpoints_and_marked_estimates(page: Page, play: Play) -> None:
     job = play("plain")
     job.begin_attempt()

@@ -34,7 +34,7 @@ def list_events(state: AppStateDep, job: JobDep, params: PageParamsDep) -> Page[
 
 @router.get("/jobs/{job_id}/time")
 def read_time_breakdown(state: AppStateDep, job: JobDep, run_dir: RunDirDep) -> TimeBreakdown:
-    """Break down the time of a job: queued, waiting (back-off), starting, training, saving, replayed."""
+    """Break down the time of a job: queued, waiting (back-off), starting, training, saving, replayed, stalled."""
     attempts = state.store.attempts(job.id)
     for running in [attempt for attempt in attempts if attempt.ended_at is None]:
         status = read_rank_zero_status(run_dir, running.number)

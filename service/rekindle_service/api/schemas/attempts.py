@@ -74,10 +74,11 @@ class TimeBreakdown(ApiModel):
     """Share of training in all time but `queued`, 0 to 1; null before there is any, and where a script that reports no
     steps was restarted: how much it repeated is not known."""
     seconds: dict[TimeCategory, float]
-    """Seconds by category: `queued`, `waiting` (back-off), `starting`, `training`, `saving`, `replayed`."""
+    """Seconds by category: `queued`, `waiting` (back-off), `starting`, `training`, `saving`, `replayed`,
+    `stalled` (no progress until a hang was found, or until it continued)."""
     intervals: list[IntervalPublic]
     """Intervals without gaps from submission to the end, or to now. Within an attempt training comes first, then all
-    saving, then what was replayed later: they show how long each took, not when."""
+    saving, then what was replayed later, then what was stalled: they show how long each took, not when."""
 
 
 class EventPublic(ResponseModel):

@@ -35,6 +35,19 @@ class CheckpointPublic(ApiModel):
     """Number of the latest attempt that loaded it; null if none did."""
 
 
+class StalledPublic(ApiModel):
+    """A running job that makes no progress."""
+
+    sentence: Utf8Str = Field(examples=["rank 1 has not reached the next collective at train.py:41"])
+    """Which rank the others wait for, and where, as far as it is known; a hang would be reported so."""
+    since: Timestamp
+    """When progress was last observed."""
+    hung_at: Timestamp
+    """When it counts as a hang, unless there is progress before."""
+    rank: int | None
+    """The rank that the others wait for; null where none stands out."""
+
+
 class SlurmPublic(SlurmRequest):
     """What was requested of Slurm, and what Slurm reports of the job's latest Slurm job."""
 
@@ -125,6 +138,8 @@ class JobPublic(JobOptions):
     """Step guessed from printed lines, where the script reports none; null where nothing was recognized."""
     estimated_epoch: int | None
     """Epoch guessed from printed lines, where the script reports none; null where nothing was recognized."""
+    stalled: StalledPublic | None
+    """Why a running job makes no progress now; null while it does."""
     notice: Utf8Str | None
     """Something that a person should know, such as a skipped snapshot; null where there is nothing."""
     created_at: Timestamp

@@ -35,5 +35,6 @@ def ps(
 
 
 def _row(job: Job) -> list[str | Text]:
-    cells = {**job_cells(job), "STATE": state_text(job["state"])}
+    held = {"STATE": state_text(job["state"])} if job["state"] == "queued" else {}  # as ``--state`` has it
+    cells = {**job_cells(job), **held}
     return [cells[column] for column in _COLUMNS]

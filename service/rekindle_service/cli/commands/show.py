@@ -55,7 +55,8 @@ def job_lines(
 ) -> Iterator[Text]:
     """Everything that is known about the job, in lines that fit the terminal."""
     yield cut_line(
-        console, Text.assemble((sanitize_line(job["name"]), "bold"), "  ", formatting.state_text(job["state"]))
+        console,
+        Text.assemble((sanitize_line(job["name"]), "bold"), "  ", formatting.state_text(formatting.state_name(job))),
     )
     has_story = story["kind"] in STYLES
     if has_story:
@@ -74,7 +75,7 @@ def job_lines(
 def facts(job: Job, time: TimeBreakdown, directory: str, ranks: Sequence[Rank] = ()) -> Iterator[tuple[str, str]]:
     """The known facts about the job as a whole, as label and text; ``directory`` is its working directory."""
     started, ended = job["started_at"], job["ended_at"]
-    silence = next(map(formatting.silence, ranks), "")
+    silence = "" if formatting.stalled(job) else next(map(formatting.silence, ranks), "")
     lines = {
         "job": f"{job['number']} ({job['id']})",
         "owner": formatting.owner(job),

@@ -80,7 +80,9 @@ class JobView:
 
     def head(self, width: int) -> Iterator[Text]:
         job = self.job
-        yield Text.assemble((sanitize_line(job["name"]), "bold"), "  ", state_text(job["state"]), no_wrap=True)
+        yield Text.assemble(
+            (sanitize_line(job["name"]), "bold"), "  ", state_text(formatting.state_name(job)), no_wrap=True
+        )
         saved = "" if job["snapshot_step"] is None else f"snapshot of step {job['snapshot_step']}"
         progress = formatting.join([formatting.progress(job), *formatting.epoch_and_speed(job), saved], ", ")
         for text in (progress, formatting.status_line(job), _last_failure(self.attempts)):

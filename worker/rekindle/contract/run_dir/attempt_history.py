@@ -11,6 +11,8 @@ from rekindle.contract.outcome import Outcome, Progress
 from rekindle.contract.run_dir import journal
 from rekindle.contract.run_dir.journal import AttemptRecord, Record
 
+_MAX_STALLS = 200  # of one attempt
+
 
 @dataclass(slots=True)
 class AttemptInfo:
@@ -27,6 +29,7 @@ class AttemptInfo:
     processes: dict[int, journal.RankProcess] = field(default_factory=dict)  # by rank, as the next two
     exits: dict[int, journal.RankExited] = field(default_factory=dict)
     stragglers: dict[int, float] = field(default_factory=dict)  # share of the time that others wait for the rank
+    stalls: list[list[float]] = field(default_factory=list)  # from when to when it made no progress; the last may last
     ranks_running_at: float | None = None
     ended_at: float | None = None
     outcome: Outcome | None = None
@@ -42,6 +45,11 @@ class AttemptInfo:
     faults: list[journal.FaultInjected] = field(default_factory=list)
     reason: str | None = None  # why another attempt follows, or why none does
     next_try_at: float | None = None
+
+    @property
+    def is_stalled(self) -> bool:
+        """It makes no progress, and has not ended yet."""
+        return bool(self.stalls) and len(self.stalls[-1]) == 1
 
     @property
     def is_resized(self) -> bool:
@@ -132,6 +140,8 @@ class AttemptHistory:
                 attempt.exits[record.rank] = record
             case journal.Straggler():
                 self._mark_straggler(attempt, record)
+            case journal.Stalled():
+                self._mark_stall(attempt, record)
             case journal.FaultInjected():
                 attempt.faults = [*attempt.faults, record]
             case journal.RetryDecided():
@@ -145,7 +155,15 @@ class AttemptHistory:
         else:
             attempt.stragglers[record.rank] = record.share
 
+    def _mark_stall(self, attempt: AttemptInfo, record: journal.Stalled) -> None:
+        if attempt.is_stalled and record.sentence is None:
+            attempt.stalls = [*attempt.stalls[:-1], [attempt.stalls[-1][0], record.at]]
+        elif not attempt.is_stalled and record.since is not None and len(attempt.stalls) < _MAX_STALLS:
+            attempt.stalls = [*attempt.stalls, [record.since]]
+
     def _end(self, attempt: AttemptInfo, record: journal.AttemptEnded) -> None:
+        if attempt.is_stalled:
+            attempt.stalls = [*attempt.stalls[:-1], [attempt.stalls[-1][0], record.at]]
         attempt.ended_at, attempt.outcome, attempt.loaded = record.at, record.outcome, record.loaded
         attempt.progress = record.progress
         ran = 0.0 if attempt.ranks_running_at is None else max(record.at - attempt.ranks_running_at, 0.0)

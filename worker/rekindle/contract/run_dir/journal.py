@@ -46,6 +46,7 @@ class RecordType(StrEnum):
     RANK_EXITED = "rank_exited"
     ATTEMPT_ENDED = "attempt_ended"
     STRAGGLER = "straggler"
+    STALLED = "stalled"
     FAULT_INJECTED = "fault_injected"
     RETRY_DECIDED = "retry_decided"
     JOB_ENDED = "job_ended"
@@ -223,6 +224,16 @@ class Straggler(AttemptRecord):
 
     rank: Rank
     share: float | None  # of the time that the others wait for it; None once they no longer do
+
+
+@_record(RecordType.STALLED)
+class Stalled(AttemptRecord):
+    """The attempt has made no progress for a while, or (``sentence`` is None) makes progress again."""
+
+    sentence: Line | None  # which rank the others wait for, and where
+    since: float | None = None  # seconds since the epoch, as the next one
+    hung_at: float | None = None  # when it counts as hung
+    rank: Rank | None = None
 
 
 @_record(RecordType.FAULT_INJECTED)

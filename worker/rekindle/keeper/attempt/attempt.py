@@ -15,7 +15,7 @@ from rekindle.keeper.attempt.shutdown import Shutdown
 from rekindle.keeper.attempt_result import AttemptResult, Ending, Hang, agent_log_tail, final_ending, read_steps
 from rekindle.keeper.buffered_journal import AttemptJournal
 from rekindle.keeper.event_loop import EventLoop
-from rekindle.keeper.hangs.detector import INTERVAL, HangDetector
+from rekindle.keeper.hangs.detector import INTERVAL, HangDetector, Stall
 from rekindle.keeper.observers.log_limit import LogLimit
 from rekindle.keeper.observers.log_times import INTERVAL as LOG_TIMES_INTERVAL
 from rekindle.keeper.observers.log_times import LogTimes
@@ -114,6 +114,8 @@ class Attempt:
                 self._find_hang()
                 for event in self._detector.straggler_events:
                     self._record(RecordType.STRAGGLER, rank=event.rank, share=event.share)
+                if self._detector.stall_changed and self._plan.node is None:
+                    self._record_stall(self._detector.stall)
                 if time.monotonic() > self._processes.running_since + STARTUP_QUIET:
                     if self._plan.warm:
                         self._launcher.prefork(self._plan.number + 1)
@@ -122,6 +124,14 @@ class Attempt:
                         self._tensorboard.copy_if_due(self._other_ranks())
                         self._script.observe_if_due()
         return ending
+
+    def _record_stall(self, stall: Stall | None) -> None:
+        if stall is None:
+            self._record(RecordType.STALLED, sentence=None)
+        else:
+            who = stall.culprit
+            times = {"since": stall.since, "hung_at": stall.hung_at}
+            self._record(RecordType.STALLED, sentence=who.description, rank=who.rank, **times)
 
     def _find_hang(self) -> None:
         self._hang = self._detector.poll(self._ranks, self._handle_events)

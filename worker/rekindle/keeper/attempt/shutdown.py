@@ -17,7 +17,7 @@ from rekindle.keeper.torchrun.launcher import AgentLauncher
 
 ROOT_CAUSE_GRACE = 2.0  # seconds to wait for the record of the root cause when a cascade was observed first
 FAILURE_GRACE = 5.0  # seconds for the failing rank's own exit functions; the others are killed meanwhile
-SIGTERM_GRACE = 2.0  # seconds in which the keeper's own SIGTERM may follow the one that has ended a rank
+SIGTERM_GRACE = 5.0  # seconds in which the keeper's own SIGTERM may follow the one that has ended a rank
 EXIT_GRACE = 30.0  # seconds for ranks that are done to exit by themselves
 STOP_GRACE = {
     Ending.DRAIN: 60.0,

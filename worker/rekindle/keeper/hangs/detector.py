@@ -40,6 +40,8 @@ INTERVAL = 1.0  # seconds between samples
 _PACE_INTERVAL = 10.0  # seconds between two times at which what was learned is saved
 _GLOO_ABORT = "gloo::EnforceNotMet"
 _SUSPENDED = 3.0  # seconds by which a sample is late only where this process itself was kept from running
+_STALL_INTERVAL = 5.0  # seconds between two looks at who causes a lack of progress
+_TOLERANCE = 2.0  # seconds by which the time of a verdict may move unnoticed
 _STACK_TIMEOUT = 2.0  # seconds for all ranks to dump their stacks; a stopped one never does
 _MAX_STACK = 20_000  # characters of evidence per rank
 
@@ -60,6 +62,15 @@ class Activity:
     ranks: Mapping[int, RankActivity]
     hang_timeout: float  # seconds without progress that are no hang yet
     without_progress: float | None  # seconds; None before the ranks run
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A lack of progress that is shown; times are in seconds since the epoch."""
+
+    since: float
+    hung_at: float  # when it counts as a hang
+    culprit: Culprit
 
 
 class HangDetector:
@@ -85,6 +96,9 @@ class HangDetector:
         self._stragglers, self._waits = StragglerDetector(), WaitShares()
         self._dead_loops = DeadLoopDetector(code)
         self.straggler_events: list[StragglerEvent] = []  # of the latest ``poll``
+        self.stall: Stall | None = None
+        self.stall_changed = False  # by the latest ``poll``
+        self._stall_due = 0.0  # seconds of CLOCK_MONOTONIC: when to look again who causes it
         self._latest: dict[int, RankSample] = {}
         self._next_sample = time.monotonic() + INTERVAL
         self._pace_saved_at = time.monotonic()
@@ -119,10 +133,25 @@ class HangDetector:
         self._next_sample = time.monotonic() + INTERVAL
         stalled = self._stall.stalled(now, list(world.values())) if world else None
         self._save_pace(now)
+        self._notice(now, all_ranks)
         if stalled is not None and not has_free_space(self._dir.root):  # then no rank can report its progress
             self._stall.discount(stalled)
             return None
         return stalled
+
+    def _notice(self, now: float, ranks: list[RankResult]) -> None:
+        """Update ``stall``. Nothing is sent to the ranks: a signal would end a sleep in C."""
+        before, self.stall_changed = self.stall, False
+        if not self._latest or not self._stall.is_noticeable(now):
+            self.stall, self.stall_changed = None, before is not None
+        elif now >= self._stall_due:
+            self._stall_due = now + _STALL_INTERVAL
+            seen, _ = self._observe([each for each in ranks if each.rank in self._latest], self._latest, None)
+            since, left = self._stall.times(now)
+            found = Stall(time.time() - since, time.time() + left, find_culprit(seen, self._finished(ranks)))
+            moved = before is None or abs(found.hung_at - before.hung_at) > _TOLERANCE
+            if before is None or moved or found.culprit != before.culprit:
+                self.stall, self.stall_changed = found, True
 
     def take_activity(self) -> Activity:
         """What the ranks do by the latest sample, and which share of the time since the last call they waited."""
@@ -203,14 +232,14 @@ class HangDetector:
     def _find_dead_loops(self, running: list[RankResult], world: dict[int, RankSample]) -> None:
         """Mark in ``world`` the ranks that are in an endless loop."""
         for rank in running:
-            sample, directory = world[rank.rank], self._dir.rank(rank.rank)
+            sample = world[rank.rank]
             on_gpu = sample.device == "cuda"
             busy = sample.state == "R" and not sample.in_collective and not (on_gpu and self._is_alone)
             if not busy or self._stall.moves(sample):
                 self._dead_loops.forget(rank.rank)
                 continue
             before = main_thread_events(rank.pid)
-            frames = main_stack((query(directory, "dump_traceback") or b"").decode(errors="replace"))
+            frames = main_stack(self._traceback(rank.rank))
             waits = on_gpu and bool(frames) and waits_for_gpu(frames, _source_line(frames[0]))
             if on_gpu and frames and not waits:
                 self._dead_loops.forget(rank.rank)
@@ -239,15 +268,22 @@ class HangDetector:
         return explain_hang(stalled, self.observe_hang(ranks, wait))
 
     def _observe(
-        self, running: list[RankResult], world: dict[int, RankSample], wait: Callable[[float], None]
+        self, running: list[RankResult], world: dict[int, RankSample], wait: Callable[[float], None] | None
     ) -> tuple[list[RankObservation], dict[int, str]]:
-        """And the stacks, by rank. They come last: the signal that requests them ends a sleep in C."""
+        """And the stacks, by rank. They come last: the signal that requests them ends a sleep in C.
+
+        Without ``wait`` there is no signal: torch's debug server is asked, which does not answer for every rank.
+        """
         histories = {
             rank: collective_history(self._dir.rank(rank), on_gpu=sample.device == "cuda")
             for rank, sample in world.items()
         }
         calls = {rank.rank: kernel_call(rank.pid) for rank in running}
-        dumps = self._stacks(running, wait)
+        if wait is None:
+            answering = {rank for rank, history in histories.items() if history is not None}
+            dumps = {rank: self._traceback(rank) if rank in answering else "" for rank in world}
+        else:
+            dumps = self._stacks(running, wait)
         frames = {rank: main_stack(dump) for rank, dump in dumps.items()}
         observed = [
             RankObservation(
@@ -262,6 +298,10 @@ class HangDetector:
             for rank, sample in world.items()
         ]
         return observed, dumps
+
+    def _traceback(self, rank: int) -> str:
+        """By torch's debug server; empty where it does not answer."""
+        return (query(self._dir.rank(rank), "dump_traceback") or b"").decode(errors="replace")
 
     def _stacks(self, running: list[RankResult], wait: Callable[[float], None]) -> dict[int, str]:
         """Request the stacks of every rank and collect what comes."""

@@ -16,6 +16,7 @@ from rekindle.keeper.ranks.probe import RankSample
 
 MIN_TIMEOUT = 25.0  # seconds, unless the user sets another
 STOPPED_TIMEOUT = 5.0  # seconds for which a rank is stopped by a signal; nothing of it runs meanwhile
+NOTICEABLE = 10.0  # seconds without progress that are shown, see ``is_noticeable``
 STEP_FACTOR = 20.0  # times the median step
 SLOWEST_FACTOR = 3.0  # times the slowest step so far
 SLOW_PHASE_FACTOR = 10.0  # restoring, evaluating, saving and the first step take longer, within reason
@@ -95,6 +96,29 @@ class StallDetector:
     def without_progress(self, now: float) -> float | None:
         """Seconds since progress was observed; None before any sample."""
         return None if self._progressed_at is None else round(now - self._progressed_at, 1)
+
+    def is_noticeable(self, now: float) -> bool:
+        """Whether a person should be shown that there is no progress, long before it counts as a hang.
+
+        That is a third of the timeout, or ten seconds and twice the slowest step where ranks wait for another that
+        neither computes nor is in a slow phase.
+        """
+        if self._progressed_at is None:
+            return False
+        seconds, least = now - self._progressed_at, self.timeout(now) / 3
+        computes = self._computed_at is not None and now - self._computed_at <= COMPUTING_SECONDS
+        learned = self._step is None or max(self._steps_observed, self.before.steps) >= MIN_STEPS
+        waits = any(sample.in_collective for sample in self._world)
+        if waits and learned and not computes and not self._is_slow():
+            least = min(least, max(NOTICEABLE, 2 * max(self.before.slowest, self._slowest)))
+        return seconds >= least or self._stopped_at is not None
+
+    def times(self, now: float) -> tuple[float, float]:
+        """For how many seconds there was no progress, and in how many it counts as a hang."""
+        if self._stopped_at is not None:
+            return self._stopped_for(now), STOPPED_TIMEOUT - self._stopped_for(now)
+        seconds = self.without_progress(now) or 0.0
+        return seconds, self.timeout(now) - seconds
 
     def timeout(self, now: float) -> float:
         """Seconds without progress that are no hang yet."""

@@ -82,7 +82,7 @@ function showFigures(job) {
 function showBanner(job) {
   const [title, sentence] = bannerTexts(job);
   byId("banner").hidden = !title && !sentence;
-  byId("banner").dataset.state = job.state;
+  byId("banner").dataset.state = stateWord(job);
   setText(byId("banner-title"), title);
   setText(byId("banner-sentence"), sentence);
 }
@@ -98,12 +98,19 @@ function bannerTexts(job) {
   if (job.state === "starting" && job.waiting_for) return ["Starting", job.waiting_for];
   if (job.state === "running" && job.waiting_for) return ["Stopped by Slurm", job.waiting_for];
   if (job.state === "running" && job.slurm?.state === "UNKNOWN") return ["Slurm does not answer", job.slurm.reason ?? ""];
+  if (job.stalled) return stalledTexts(job.stalled);
   if (isHeld(job)) return ["On hold", "The job does not start until you release it."];
   if (job.state === "queued") return [job.queue_position === null ? "Queued" : `Queued, position ${job.queue_position}`, waitText(job)];
   if (job.displaced) return [DISPLACED[job.displaced.kind] ?? "Changing slots", displacedSentence(job.displaced)];
   if (job.intent === "drain") return ["Draining", drainLoss(job) || "The job saves a snapshot at the next step boundary and then releases its slots."];
   if (job.intent === "cancel") return ["Cancelling", "The job's ranks are being stopped."];
   return ["", ""];
+}
+
+/** @param {NonNullable<Job["stalled"]>} stalled @returns {[string, string]} */
+function stalledTexts({ sentence, since, hung_at: hungAt }) {
+  const left = Math.ceil(-(secondsSince(hungAt) ?? 0));
+  return [`Stalled for ${duration(Math.floor(secondsSince(since) ?? 0))}`, `${sentence}; ${left > 0 ? `counts as hung in ${duration(left)}` : "counts as hung now"}.`];
 }
 
 /** Titles of the banner of a job that has to leave slots or gets others, by kind. @type {Record<string, string>} */

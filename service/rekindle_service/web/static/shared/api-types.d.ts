@@ -118,9 +118,10 @@ export interface JobPublic {
   queue_position: number | null; waiting_for: string | null; reason: string; estimated_start_at: string | null;
   displaced: Record<string, any> | null; preemptions: number; target: Target; code: Record<string, string>;
   snapshot_step: number | null; checkpoints: CheckpointPublic[]; estimated_step: number | null;
-  estimated_epoch: number | null; notice: string | null; created_at: string | null; started_at: string | null;
-  ended_at: string | null; archived_at: string | null; seen_at: string | null; tags: string[]; note: string;
-  goodput: number | null; version: number; python: string; warnings: string[]; experiment_id: string | null;
+  estimated_epoch: number | null; stalled: StalledPublic | null; notice: string | null; created_at: string | null;
+  started_at: string | null; ended_at: string | null; archived_at: string | null; seen_at: string | null;
+  tags: string[]; note: string; goodput: number | null; version: number; python: string; warnings: string[];
+  experiment_id: string | null;
 }
 export type JobState = "queued" | "starting" | "running" | "recovering" | "succeeded" | "failed" | "cancelled";
 export interface JobUsage {
@@ -246,6 +247,7 @@ export interface SourceLine { line: number; text: string; }
 export type SourceState = "current" | "changed" | "unreadable";
 export interface Space { free_bytes: number; total_bytes: number; }
 export interface StackPublic { attempt: number; rank: number; stack: string; }
+export interface StalledPublic { sentence: string; since: string | null; hung_at: string | null; rank: number | null; }
 export interface Story {
   attempt: number; kind: StoryKind; title: string; sentence: string; rank: number | null; stream: string | null;
   offset: number | null; at: number | null; exception: RaisedException | null; frames: StoryFrame[];
@@ -260,7 +262,7 @@ export interface Target { kind: string; value: string; }
 export interface TimeBreakdown {
   goodput: number | null; seconds: Record<TimeCategory, number>; intervals: IntervalPublic[];
 }
-export type TimeCategory = "queued" | "waiting" | "starting" | "training" | "saving" | "replayed";
+export type TimeCategory = "queued" | "waiting" | "starting" | "training" | "saving" | "replayed" | "stalled";
 export interface TimedLine {
   rank: number; stream: string; offset: number; end: number; at: number | null; level: LogLevel; text: string;
   removed: number;

@@ -13,8 +13,12 @@ export const hasEnded = (job) => ENDED.has(job.state);
 /** @param {{state: string, intent: string}} job */
 export const isHeld = (job) => job.state === "queued" && job.intent === "hold";
 
-/** The state as it is displayed: a queued job on hold is "held". @param {{state: string, intent: string}} job */
-export const stateWord = (job) => (isHeld(job) ? "held" : job.state);
+/**
+ * The state as it is displayed: a queued job on hold is "held", a running one without progress "stalled".
+ *
+ * @param {{state: string, intent: string, stalled?: object | null}} job
+ */
+export const stateWord = (job) => (isHeld(job) ? "held" : job.stalled ? "stalled" : job.state);
 
 /** @param {string} state */
 export const badge = (state) => h("span", { class: "badge", "data-state": state }, state);

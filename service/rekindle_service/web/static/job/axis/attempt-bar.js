@@ -13,7 +13,7 @@ import { count, duration } from "../../shared/format.js";
 import { secondsOf } from "./axis-model.js";
 
 /** The labels of the categories, in the order of the legend. @type {Record<Category, string>} */
-export const CATEGORIES = { training: "training", saving: "saving", replayed: "replayed", starting: "starting", waiting: "backing off", queued: "queued" };
+export const CATEGORIES = { training: "training", saving: "saving", replayed: "replayed", stalled: "stalled", starting: "starting", waiting: "backing off", queued: "queued" };
 /** The number of an attempt needs so much room. */
 const MIN_LABEL_PX = 18;
 
