@@ -201,9 +201,10 @@ def _event(record: Record) -> TimelineEvent | None:
         case journal.RolledBack(step=step):
             newer = ", ".join(map(str, record.quarantined)) or "none"
             return TimelineEvent("rolled_back", f"back to the snapshot of step {step}; quarantined: {newer}", record.at)
-        case journal.Stalled(attempt=number, sentence=sentence):
-            what = "progress again" if sentence is None else f"no progress: {sentence}"
-            return TimelineEvent("stalled" if sentence else "progress", f"attempt {number}: {what}", record.at)
+        case journal.Stalled(attempt=number, sentence=None):
+            return TimelineEvent("progress", f"attempt {number}: progress again", record.at)
+        case journal.Stalled(attempt=number):
+            return TimelineEvent("stalled", f"attempt {number}: no progress: {record.sentence}", record.at)
         case journal.Straggler(attempt=number, share=share):
             waiting = "the others no longer wait" if share is None else f"the others wait {share:.0%} of the time"
             return TimelineEvent("straggler", f"attempt {number}: {waiting} for rank {record.rank}", record.at)
