@@ -83,6 +83,9 @@ def test_every_planted_failure_is_named_with_its_class_rank_and_own_exception(be
 
 
 def is_right(planted: Planted, outcome: dict) -> bool:
+    crashed = planted.signal in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
+    if crashed and (outcome["file"] != "train.py" or "Fatal Python error" not in outcome["evidence"]["stack"]):
+        return False
     return (
         (outcome["class"], outcome["rank"]) == (planted.klass, 1)
         and outcome["exception"] in (planted.exception.split("|") if planted.exception else [None])

@@ -2,6 +2,7 @@
 
 import mmap
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from rekindle.contract.job import LaunchMode
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.run_dir.rank_records import RankError
-from rekindle.keeper.attempt_result import AttemptResult, Culprit, Ending, Hang, RankResult
+from rekindle.keeper.attempt_result import AttemptResult, Crash, Culprit, Ending, Hang, RankResult
 from rekindle.keeper.diagnosis import diagnose, root_cause, signal_name
 from rekindle.keeper.error_kinds import watchdog_report
 
@@ -48,6 +49,9 @@ KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
         (result(rank(0, ended_at=1.0, by=9), KILLED_BY_US), "signal", 0, "Rank 0 was killed by SIGKILL."),
         (result(rank(0, ended_at=1.0, by=11), KILLED_BY_US), "signal", 0, "Rank 0 was killed by SIGSEGV."),
         (result(rank(0, ended_at=1.0, by=9, oom="oom-kill"), KILLED_BY_US), "oom", 0, "out-of-memory killer"),
+        (result(rank(0, ended_at=1.0, by=11, crash=Crash("Fatal …", "train.py", 41)), KILLED_BY_US), "signal", 0,
+         "Rank 0 was killed by SIGSEGV at train.py:41."),
+        (result(rank(0, ended_at=1.0, by=6, crash=Crash("Fatal …")), KILLED_BY_US), "signal", 0, "by SIGABRT."),
         (result(rank(0, ended_at=1.0, code=17), KILLED_BY_US), "user_error", 0, "ended with exit code 17"),
         (result(rank(0, ended_at=1.0), KILLED_BY_US), "user_error", 0, "an unknown exit code"),
         (result(rank(0, ended_at=1.0, code=1), KILLED_BY_US, disk_full=True), "disk_full", 0, "could not record why"),
@@ -123,6 +127,17 @@ def test_a_failure_is_attributed_to(facts, klass, cause, message):
     assert (outcome.klass, outcome.rank) == (klass, cause)
     assert message in outcome.message
     assert cause not in outcome.evidence.get("cascades", []) or klass in ("comm", "signal")
+
+
+@pytest.mark.parametrize("first", ["MemoryError", "torch.OutOfMemoryError: CUDA out of memory."])
+def test_an_exception_that_is_raised_while_memory_has_run_out_is_an_oom(first):
+    text = (
+        f"Traceback …\n{first}\n\nDuring handling of the above exception, another exception occurred:\n\nTraceback …\n"
+    )
+    error = RankError(0, "RuntimeError", "no step", "train.py", 7, text + "RuntimeError: no step\n", None, 0.0, 1.0)
+    assert diagnose(result(RankResult(0, 0, 100, 1, error=error), KILLED_BY_US)).klass is OutcomeClass.OOM
+    other = replace(error, traceback=text.replace(first, "KeyError: 'MemoryError'"))
+    assert diagnose(result(RankResult(0, 0, 100, 1, error=other), KILLED_BY_US)).klass is OutcomeClass.USER_ERROR
 
 
 @pytest.mark.parametrize("ending", [Ending.DRAIN, Ending.DONE])

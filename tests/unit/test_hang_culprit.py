@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.python_stacks import Frame, main_stack
+from rekindle.contract.python_stacks import Frame, crash_dump, crashed_stack, main_stack
 from rekindle.keeper.hangs.culprit import RankObservation, find_culprit, position_in_code
 from rekindle.keeper.ranks.probe import RankSample
 
@@ -60,6 +60,19 @@ def test_the_rank_with_the_strongest_evidence_is_the_culprit(observations, culpr
     found = find_culprit(observations)
     assert (found.rank, found.file, found.line) == (culprit, line and "train.py", line)
     assert description in found.description
+
+
+def test_the_stack_of_a_crash_is_that_of_the_thread_that_has_crashed():
+    dump = (
+        "Fatal Python error: Segmentation fault\n\n"
+        'Current thread 0x00007f1 [loader] (most recent call first):\n  File "/code/data.py", line 3 in read\n\n'
+        'Thread 0x00007f2 (most recent call first):\n  File "/code/train.py", line 9 in step\n\n'
+        "Extension modules: numpy (total: 1)\n"
+    )
+    assert crash_dump(f"epoch 1\n{dump}") == dump
+    assert crashed_stack(dump) == [Frame("/code/data.py", 3, "read")]
+    assert crash_dump("Traceback …") is None
+    assert crashed_stack("Fatal Python error: Aborted\n\n<no Python frame>\n") == []
 
 
 def test_the_main_thread_is_read_without_the_wrapper_below_the_script():

@@ -39,6 +39,18 @@ def main_stack(dump: str) -> list[Frame]:
     return frames[: wrapper[0]] if wrapper else frames
 
 
+def crash_dump(text: str) -> str | None:
+    """What faulthandler wrote into ``text`` when the process crashed; None where it did not."""
+    _, fatal, dump = text.rpartition("Fatal Python error: ")
+    return fatal + dump if fatal else None
+
+
+def crashed_stack(dump: str) -> list[Frame]:
+    """The frames of the thread that has crashed, innermost first, down to the script's."""
+    before, current, thread = dump.rpartition("Current thread 0x")
+    return main_stack((current + thread).partition("\n\n")[0]) if current else main_stack(before)
+
+
 def called_collective(frames: Sequence[Frame]) -> str | None:
     """The collective of torch.distributed that has not returned, such as ``all_reduce``; None outside of one."""
     calls = [frame.function for frame in frames[:_INNERMOST] if frame.file.endswith(_COLLECTIVES)]

@@ -48,6 +48,15 @@ class Ending(StrEnum):
 _STOPS = {Ending.DRAIN, Ending.CANCEL, Ending.TIME_LIMIT, Ending.SHUTDOWN, Ending.RESIZE, Ending.GROW}
 
 
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """What faulthandler wrote when a rank crashed, and the innermost line of the user's own code, if any."""
+
+    stack: str
+    file: str | None = None
+    line: int | None = None
+
+
 @dataclass(slots=True)
 class RankResult:
     """One rank and its end, as observed from outside and as reported by itself."""
@@ -66,6 +75,7 @@ class RankResult:
     drained: bool = False
     completed: bool = False  # the training reached its end
     error: RankError | None = None
+    crash: Crash | None = None
     watchdog: str | None = None  # of NCCL, which has ended this rank: what it wrote
 
     @property

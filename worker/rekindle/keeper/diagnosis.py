@@ -212,13 +212,26 @@ def _process_outcome(rank: RankResult, result: AttemptResult) -> Outcome:
         name = signal_name(rank.signal)
         if result.deserter is not None:  # gloo aborts a rank that gets what it has not asked for
             return _mismatch(result.deserter, result, {"first_error": f"{who} was aborted by gloo ({name})."})
-        return _outcome(result, OutcomeClass.SIGNAL, f"{who} was killed by {name}.", rank=rank.rank, signal=name)
+        return _killed(rank, name, result)
     if result.disk_full:
         message = f"{who} ended while the disk of its run directory was full, and could not record why."
         return _outcome(result, OutcomeClass.DISK_FULL, message, rank=rank.rank, exit_code=code)
     shown = "an unknown exit code" if code is None else f"exit code {code}"
     message = f"{who} ended with {shown} before its script was done."
     return _outcome(result, OutcomeClass.USER_ERROR, message, rank=rank.rank, exit_code=code)
+
+
+def _killed(rank: RankResult, name: str, result: AttemptResult) -> Outcome:
+    """With the line at which it has crashed, where it could still say so."""
+    message, position, evidence = f"Rank {rank.rank} was killed by {name}", {}, {}
+    if (crash := rank.crash) is not None:
+        evidence = {"stack": crash.stack}
+        if crash.file is not None:
+            message += f" at {crash.file}:{crash.line}"
+            position = {"file": crash.file, "line": crash.line}
+    return _outcome(
+        result, OutcomeClass.SIGNAL, f"{message}.", rank=rank.rank, signal=name, evidence=evidence, **position
+    )
 
 
 def _lost_connections(first: RankResult, error: RankError, result: AttemptResult) -> Outcome:

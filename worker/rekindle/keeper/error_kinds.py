@@ -23,6 +23,11 @@ _WATCHDOG = re.compile(
 _WATCHDOG_SECONDS = re.compile(r"ran for (\d{1,12}) milliseconds")
 _MEMORY_ERRORS = {"MemoryError", "OutOfMemoryError"}
 _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|STATUS_\w*ALLOC\w*_FAILED", re.IGNORECASE)
+_FOLLOWED = re.compile(
+    r"^(torch\.|torch\.cuda\.)?(MemoryError|OutOfMemoryError)\b.*\n\n(During handling of|The above exception was)",
+    re.MULTILINE,
+)
+"""In a traceback: another exception while memory had run out, or since."""
 _DISK_FULL = re.compile(rf"\[Errno ({errno.ENOSPC}|{errno.EDQUOT})\]|No space left on device")
 
 
@@ -136,7 +141,7 @@ _XID = re.compile(r"NVRM: Xid \((?P<gpu>[^)]*)\): (?P<number>\d+)(, pid='?(?P<pi
 
 def class_of(error: RankError) -> OutcomeClass:
     """The class of an attempt that this exception has ended."""
-    if error.exception in _MEMORY_ERRORS or _OUT_OF_MEMORY.search(error.message):
+    if error.exception in _MEMORY_ERRORS or _OUT_OF_MEMORY.search(error.message) or _FOLLOWED.search(error.traceback):
         return OutcomeClass.OOM
     if _DISK_FULL.search(error.message):
         return OutcomeClass.DISK_FULL

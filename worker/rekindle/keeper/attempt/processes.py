@@ -16,7 +16,7 @@ from rekindle.keeper.diagnosis import signal_name
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.fault_injection import inject_fault
 from rekindle.keeper.ranks.processes import kill_all, reap_children
-from rekindle.keeper.ranks.table import RankTable, request_stacks, send_signal
+from rekindle.keeper.ranks.table import RankTable, read_crash, request_stacks, send_signal
 from rekindle.keeper.torchrun.launcher import AgentLauncher
 
 _REFRESH_INTERVAL = 1.0  # seconds
@@ -168,6 +168,9 @@ class AttemptProcesses:
         """All have ended, and no event of them is left."""
         self._events.unwatch()
         self.ranks.close(torchrun_succeeded=self._agent_status == 0)
+        for rank in self.ranks:
+            if rank.signal is not None and not rank.killed:
+                rank.crash = read_crash(self._dir.rank(rank.rank).log("stderr"), self._run_dir.code)
 
     def journal_exits(self) -> None:
         for rank in self.ranks:

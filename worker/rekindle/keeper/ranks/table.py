@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rekindle.contract.processes import has_signal_handler
+from rekindle.contract.python_stacks import crash_dump, crashed_stack
 from rekindle.contract.run_dir.paths import AttemptDir
 from rekindle.contract.run_dir.rank_records import STACK_SIGNAL
 from rekindle.contract.safe_open import read_end
-from rekindle.keeper.attempt_result import RankResult, read_markers, read_rank_result, stopped_by_torchrun
+from rekindle.keeper.attempt_result import Crash, RankResult, read_markers, read_rank_result, stopped_by_torchrun
 from rekindle.keeper.diagnosis import has_timed_out, is_cascade
 from rekindle.keeper.error_kinds import watchdog_report
+from rekindle.keeper.hangs.culprit import position_in_code
 from rekindle.keeper.ranks.oom_killer import oom_evidence, oom_kills
 
+_MAX_DUMP = 20_000  # characters
 UNEXPLAINED_GRACE = 2.0  # seconds in which it becomes known how a rank has ended
 
 
@@ -130,6 +133,14 @@ class RankTable:
         for rank in self:
             if rank is not spared and rank.ended_at is None and not rank.finished:
                 rank.killed = send_signal(rank, signal.SIGKILL) or rank.killed
+
+
+def read_crash(stderr: Path, code: Path) -> Crash | None:
+    """Why a rank has ended by a signal of its own; None where faulthandler has written nothing."""
+    if (dump := crash_dump(read_end(stderr))) is None:
+        return None
+    position = position_in_code(crashed_stack(dump), code)
+    return Crash(dump[:_MAX_DUMP]) if position is None else Crash(dump[:_MAX_DUMP], position.file, position.line)
 
 
 def send_signal(rank: RankResult, number: int) -> bool:
