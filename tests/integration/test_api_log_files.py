@@ -59,8 +59,9 @@ def test_all_ranks_are_searched_at_once(server: ApiServer, job: dict[str, Any], 
     write(b"nothing\n")
     write(b"one hit\nanother hit\n", rank=1, stream="stderr")
     write(b"hit of the first attempt\n", attempt=1)
-    assert get(server, job, "logs/search", q="hit").json()["items"] == [
+    assert get(server, job, "logs/search", q="hit", attempt=2).json()["items"] == [
         {
+            "attempt": 2,
             "rank": 1,
             "stream": "stderr",
             "count": 2,
@@ -69,7 +70,36 @@ def test_all_ranks_are_searched_at_once(server: ApiServer, job: dict[str, Any], 
         }
     ]
     assert [hit["rank"] for hit in get(server, job, "logs/search", q="hit", attempt=1).json()["items"]] == [0]
-    assert get(server, job, "logs/search", q="hit", stream="stdout").json()["items"] == []
+    assert get(server, job, "logs/search", q="hit", stream="stdout", attempt=2).json()["items"] == []
+
+
+def test_all_attempts_are_searched_latest_first_and_counted(
+    server: ApiServer, job: dict[str, Any], write: WriteLog
+) -> None:
+    write(b"an error\nanother error\n", attempt=1)
+    write(b"error\n" * 150, rank=1, stream="stderr", attempt=1)
+    found = get(server, job, "logs/search", q="error").json()
+    assert [(each["attempt"], each["rank"], each["count"]) for each in found["items"]] == [(1, 0, 2), (1, 1, 100)]
+    assert found["attempts"] == [
+        {"attempt": 2, "count": 0, "complete": True},
+        {"attempt": 1, "count": 102, "complete": False},
+    ]
+    lines = get(server, job, "logs/search", q="^an", regex=True, rank=0, stream="stdout").json()
+    assert [(each["attempt"], each["count"]) for each in lines["attempts"]] == [(2, 0), (1, 2)]
+    missing = get(server, job, "logs/search", q="error", rank=7)
+    assert (missing.status_code, "has no rank 7; it has ranks 0" in missing.json()["detail"]) == (404, True)
+
+
+def test_attempts_for_which_no_time_is_left_are_listed_as_not_searched(
+    server: ApiServer, job: dict[str, Any], write: WriteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(b"error\n", attempt=1)
+    monkeypatch.setattr("rekindle_service.api.routes.logs._SEARCH_SECONDS", 0)
+    assert get(server, job, "logs/search", q="error").json() == {
+        "items": [],
+        "next": None,
+        "attempts": [{"attempt": number, "count": 0, "complete": False} for number in (2, 1)],
+    }
 
 
 def test_a_senseless_search_is_rejected(server: ApiServer, job: dict[str, Any]) -> None:

@@ -72,6 +72,9 @@ def test_a_line_without_its_end_is_shown_apart(server: ApiServer, job: dict[str,
 def test_lines_are_chosen_by_rank_stream_level_and_text(server: ApiServer, job: dict[str, Any]) -> None:
     assert shown(read(server, job, rank=[0], stream="stdout")) == [LINES[1], LINES[4]]
     assert shown(read(server, job, rank=[0, 1, 17], level="warning")) == LINES[2:4]
+    missing = read(server, job, rank=[7])
+    assert (missing.status_code, missing.json()["type"]) == (404, "/problems/unknown-rank")
+    assert "has no rank 7; it has ranks 0" in missing.json()["detail"]
     assert shown(read(server, job, level="error")) == [LINES[3]]
     assert shown(read(server, job, q="BOOM")) == []
     assert shown(read(server, job, q="lr is")) == [LINES[2]]

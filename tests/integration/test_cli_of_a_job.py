@@ -1,5 +1,6 @@
 """Commands about one job, played by the test, against one real server for all tests of this file."""
 
+import json
 import re
 import signal
 import sys
@@ -175,8 +176,48 @@ def test_one_rank_alone_is_shown_without_a_prefix(home: Path, play: Play) -> Non
     job.write(b"trouble\n", rank=1, stream="stderr")
     assert rekindle(home, "logs", job.id, "--rank", "1", "--stream", "stdout").stdout == "a\nb\nc\n"
     assert rekindle(home, "logs", job.id, "--rank", "1", "--tail", "1").stdout == "c\ntrouble\n"
-    refused = rekindle(home, "logs", job.id, "--rank", "7")
-    assert refused.returncode == 2
+    for words in ([], ["--by-time"], ["--grep", "a"]):
+        refused = rekindle(home, "logs", job.id, "--rank", "7", *words)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "has no rank 7; it has ranks 0" in refused.stderr
+
+
+def test_an_empty_log_is_noted(home: Path, play: Play) -> None:
+    job = play()
+    assert "The job has no attempt" in rekindle(home, "logs", job.id).stderr
+    job.begin_attempt()
+    job.write(b"trouble\n", stream="stderr")
+    for words in ([], ["--by-time"], ["--tail", "3"]):
+        empty = rekindle(home, "logs", job.id, "--rank", "0", "--stream", "stdout", *words)
+        assert (empty.returncode, empty.stdout) == (0, "")
+        assert empty.stderr == "rank 0 has written nothing to stdout in attempt 1\n"
+    assert rekindle(home, "logs", job.id).stderr == ""
+    job.end_attempt(_KILLED, last_step=3)
+    job.begin_attempt(resumed_from_step=2)
+    assert rekindle(home, "logs", job.id).stderr == "no rank has written anything to stdout or stderr in attempt 2\n"
+
+
+def test_grep_finds_the_lines_of_all_attempts(home: Path, play: Play) -> None:
+    job = play()
+    job.begin_attempt()
+    job.write(b"NaN in layer 3\nstep 1\n", rank=1)
+    job.write(b"nan again\n", rank=0, stream="stderr")
+    job.end_attempt(_KILLED, last_step=3)
+    job.begin_attempt(resumed_from_step=2)
+    job.write(b"step 3\n")
+    job.end_attempt(_DONE, last_step=4)
+    found = rekindle(home, "logs", job.id, "--grep", "nan")
+    assert sorted(found.stdout.splitlines()) == ["[rank 0] nan again", "[rank 1] NaN in layer 3", "── attempt 1 ──"]
+    assert found.stderr == "Lines found: 0 in attempt 2, 2 in attempt 1.\n"
+    found = rekindle(home, "logs", job.id, "--grep", r"step \d$", "--regex", "-o", "json")
+    assert [(json.loads(line)["attempt"], json.loads(line)["text"]) for line in found.stdout.splitlines()] == [
+        (1, "step 1"),
+        (2, "step 3"),
+    ]
+    assert rekindle(home, "logs", job.id, "--grep", "nan", "--attempt", "2").stdout == ""
+    assert rekindle(home, "logs", job.id, "--grep", "nan", "-n", "1").stdout == ""
+    refused = rekindle(home, "logs", job.id, "--grep", "nan", "--raw")
+    assert (refused.returncode, "without --raw" in refused.stderr) == (2, True)
 
 
 def test_on_a_terminal_wait_shows_a_bar_and_leaves_one_line(home: Path, play: Play) -> None:

@@ -63,6 +63,10 @@ class FakeServer:
                 ranks = sorted({rank for attempt, rank, _ in self.files if attempt == number})
                 return httpx2.Response(200, json={"items": [{"rank": rank} for rank in ranks]}, request=request)
             case ["ranks", rank, "log"]:
+                number = options["params"]["attempt"]
+                if (number, int(rank)) not in {(attempt, each) for attempt, each, _ in self.files}:
+                    headers = {"content-type": "application/problem+json"}
+                    return httpx2.Response(404, json={"status": 404}, headers=headers, request=request)
                 data, end = self._read(int(rank), **options["params"])
                 return httpx2.Response(200, content=data, headers={"X-Next-Offset": str(end)}, request=request)
         raise AssertionError(url)
@@ -205,6 +209,23 @@ def test_one_rank_one_stream_or_one_attempt_can_be_selected(serve: Serve) -> Non
     assert followed(serve, two_attempts(), rank=1) == [line for line in ALL if not line.startswith("0")]
     assert followed(serve, two_attempts(), stream="stderr") == [ALL[0], "1 unfinished", ALL[5]]
     assert followed(serve, two_attempts(), attempt=2) == ALL[5:]
+
+
+def test_a_rank_that_some_attempts_lack_is_shown_where_it_is_and_one_that_all_lack_is_an_error(serve: Serve) -> None:
+    def smaller(server: FakeServer) -> None:
+        server.end()
+        server.begin(2, resumed_from_step=120)
+        server.write(2, 0, b"alone\n")
+
+    def first(server: FakeServer) -> None:
+        server.begin(1)
+        server.write(1, 0, b"a\n")
+        server.write(1, 1, b"b\n")
+
+    steps = [first, smaller, lambda server: server.end("succeeded")]
+    assert followed(serve, FakeServer([*steps]), rank=1) == ["attempt 1", "1 b", "attempt 2 from 120"]
+    with pytest.raises(ProblemError):
+        followed(serve, FakeServer([*steps]), rank=7)
 
 
 def test_a_tail_starts_with_the_latest_attempt_and_then_follows(serve: Serve) -> None:

@@ -1,7 +1,7 @@
 """What routes depend on: the parts of the application, and the job, attempt or rank that a path names."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated
@@ -29,6 +29,8 @@ from rekindle_service.retention.retention import Retention
 from rekindle_service.run_readers.ranks import rank_numbers, read_attempts
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
+
+_MAX_NAMED = 10  # unknown ranks that an error names
 
 JobId = Annotated[str, Path(description="Id of the job")]
 RankNumber = Annotated[int, Path(ge=0, le=1 << 31, description="Global rank")]
@@ -147,11 +149,16 @@ AttemptDep = Annotated[AttemptInfo, Depends(find_attempt)]
 
 def find_rank(job: JobDep, run_dir: RunDirDep, attempt: AttemptDep, rank: RankNumber) -> int:
     """The requested rank of the attempt. Raises ProblemError (404)."""
-    ranks = rank_numbers(run_dir, attempt)
-    if rank not in ranks:
-        detail = f"attempt {attempt.number} of job {job.id} has no rank {rank}; it has {_range('rank', ranks)}"
-        raise ProblemError(404, "unknown-rank", detail)
+    require_rank(job, attempt, rank_numbers(run_dir, attempt), [rank])
     return rank
+
+
+def require_rank(job: Job, attempt: AttemptInfo, ranks: list[int], requested: Sequence[int]) -> None:
+    """Raises ProblemError (404) where none of the requested ranks is among ``ranks``, those of the attempt."""
+    if requested and not set(requested) & set(ranks):
+        missing = ", ".join(map(str, requested[:_MAX_NAMED]))
+        detail = f"attempt {attempt.number} of job {job.id} has no rank {missing}; it has {_range('rank', ranks)}"
+        raise ProblemError(404, "unknown-rank", detail)
 
 
 RankDep = Annotated[int, Depends(find_rank)]

@@ -180,14 +180,16 @@ class ApiCalls(ApiConnection):
         after: str | None = None,
         before: str | None = None,
         limit: int = 2000,
+        q: str | None = None,
+        regex: bool = False,
     ) -> models.LogLines:
         """Lines of all ranks and both streams, or of some, in the order in which they came; from the beginning.
 
         ``after``: those that follow ``next`` of another page; ``before``: those before its ``previous``, or the last
-        ones with ``"end"``.
+        ones with ``"end"``. ``q``: only lines with this text, or with ``regex`` a match of this expression.
         """
-        params = drop_unset(attempt=attempt, rank=rank, stream=stream, after=after, before=before, limit=limit)
-        return await self._get(_job(job_id, "log"), **params)
+        chosen = drop_unset(attempt=attempt, rank=rank, stream=stream, q=q, regex=regex or None)
+        return await self._get(_job(job_id, "log"), **chosen, after=after, before=before, limit=limit)
 
     async def log(
         self, job_id: str, rank: int, stream: str, attempt: int, *, offset: int, limit: int = 1 << 18

@@ -96,6 +96,7 @@ class LogFollower:
         self._first_seen: dict[int, float] = {}  # attempt → monotonic seconds
         self._started: set[int] = set()
         self._finished: set[int] = set()
+        self._with_rank: set[int] = set()  # attempts that have the selected rank
 
     async def read(self, *, follow: bool) -> AsyncGenerator[LogItem, None]:
         """Everything that has been written so far; ``follow``: also what will be written until the job is settled.
@@ -110,12 +111,18 @@ class LogFollower:
                 if ended or self._has_resume_step(attempt):
                     async for item in self._read_attempt(attempt, ended=ended):
                         yield item
+            await self._require_rank()
             if settled:
                 break
             await self._client.sleep(_POLL_INTERVAL)
         selected = self._filter.attempt
         if selected is not None and selected not in self._started:  # the server's error lists those that exist
             await self._client.ranks(self._job_id, selected)
+
+    async def _require_rank(self) -> None:
+        """Raise the server's error, which lists the ranks, where no attempt so far has the selected one."""
+        if self._filter.rank is not None and self._started and not self._with_rank:
+            await self._client.log(self._job_id, self._filter.rank, "stdout", max(self._started), offset=0)
 
     async def _read_job(self) -> Job:
         job = await self._client.job(self._job_id)
@@ -159,9 +166,16 @@ class LogFollower:
                     yield LogLine(rank, stream, rest)
 
     async def _ranks(self, attempt: int) -> list[int]:
-        if self._filter.rank is not None:
-            return [self._filter.rank]
-        return sorted(rank["rank"] for rank in await self._client.ranks(self._job_id, attempt))
+        """The selected ranks that the attempt has: those of an elastic job differ."""
+        selected = self._filter.rank
+        if selected is not None and attempt in self._with_rank:
+            return [selected]
+        ranks = sorted(rank["rank"] for rank in await self._client.ranks(self._job_id, attempt))
+        if selected is None:
+            return ranks
+        if selected in ranks:
+            self._with_rank.add(attempt)
+        return [rank for rank in ranks if rank == selected]
 
     async def _chunk(self, attempt: int, rank: int, stream: str, buffer: LineBuffer) -> bytes:
         """The next bytes of one log; empty at its current end."""

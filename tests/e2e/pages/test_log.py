@@ -99,6 +99,27 @@ def test_colours_become_classes_and_sequences_markup_and_garbage_are_harmless(
     expect(lines.locator("img, script")).to_have_count(0)
 
 
+def test_a_search_shows_the_matches_of_all_attempts_and_leads_to_them(open_log: OpenLog, job: PlayedJob) -> None:
+    job.write(b"start\nRuntimeError: one\nRuntimeError: two\n")
+    job.end_attempt(Outcome(OutcomeClass.COMM, "connection lost"), last_step=5)
+    job.begin_attempt()
+    job.write(b"all well\n")
+    page = open_log()
+    expect(page.locator("#log-lines")).to_have_text("all well")
+    page.get_by_label("Search text").fill("runtimeerror")
+    page.keyboard.press("Enter")
+    expect(page.locator("#log-found")).to_have_text("Not found")
+    counts = page.locator("#log-attempts")
+    expect(counts).to_have_text("0 in attempt 2, 2 in attempt 1")
+    page.get_by_role("button", name="2 in attempt 1").click()
+    expect(page.locator("#log-lines .marked")).to_have_text("RuntimeError: one")
+    expect(page.get_by_label("Attempt", exact=True)).to_have_value("1")
+    expect(counts).to_have_text("0 in attempt 2, 2 in attempt 1")
+    page.get_by_role("button", name="All ranks").click()
+    expect(counts).to_have_text("0 in attempt 2, 2 in attempt 1")
+    expect(page.locator("#log-matches")).to_contain_text("attempt 1 · rank 0 · stdout")
+
+
 def test_a_log_that_is_not_followed_any_more_stays_where_it_is(long_log: Page, job: PlayedJob) -> None:
     long_log.get_by_role("button", name="Following").click()
     long_log.locator("#log").dispatch_event("scroll")  # to the end, by the page itself; a busy browser reports it late

@@ -9,7 +9,7 @@ from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.log_times import LogName
 from rekindle.contract.run_dir.paths import STREAMS
 from rekindle.contract.states import HOLDING_SLOTS
-from rekindle_service.api.dependencies import AttemptDep, JobDep, RankDep, RunDirDep
+from rekindle_service.api.dependencies import AttemptDep, JobDep, RankDep, RunDirDep, require_rank
 from rekindle_service.api.problem_details import invalid_field
 from rekindle_service.api.routes.logs import IsRegex, SearchText, Stream, StreamName, compile_regex
 from rekindle_service.api.schemas.log_lines import LogLines, LogTime, LogTimesPublic
@@ -74,7 +74,10 @@ def read_lines(
     if sum(each is not None for each in (after, before, at)) > 1:
         raise invalid_field("at", "only one of after, before and at is possible", at, "several positions were given")
     ended, limits = _has_ended(job, attempt), ReadLimits(limit)
-    ranks = rank_numbers(run_dir, attempt) if rank is None else sorted({each for each in rank if 0 <= each < 4096})
+    ranks = rank_numbers(run_dir, attempt)
+    if rank is not None:
+        require_rank(job, attempt, ranks, rank)
+        ranks = [each for each in ranks if each in rank]
     logs = [LogName(number, name) for number in ranks for name in (STREAMS if stream is None else (stream,))]
     with MergedLog(run_dir, attempt, logs, over=ended) as log:
         if before is not None:

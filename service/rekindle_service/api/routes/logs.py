@@ -3,8 +3,9 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal
+from typing import Annotated, Any, BinaryIO, Literal
 
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import StringConstraints
@@ -12,11 +13,11 @@ from pydantic import StringConstraints
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
 from rekindle_service.api.byte_range import UnsatisfiableRangeError, parse_range
-from rekindle_service.api.dependencies import AttemptDep, AttemptNumber, JobDep, RankDep, RunDirDep, find_attempt
+from rekindle_service.api.dependencies import AttemptDep, JobDep, RankDep, RunDirDep, find_attempt, require_rank
 from rekindle_service.api.downloads import Download
-from rekindle_service.api.pagination import Page, PageParamsDep, paginate
+from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problem_details import PROBLEM_CONTENT, ProblemError, invalid_field
-from rekindle_service.api.schemas.ranks import RankMatches
+from rekindle_service.api.schemas.ranks import AttemptMatches, LogMatches, RankMatches
 from rekindle_service.run_readers.line_numbers import line_number
 from rekindle_service.run_readers.log_search import (
     RegexError,
@@ -30,6 +31,7 @@ from rekindle_service.run_readers.log_spans import Span, hole_at, span_at, total
 from rekindle_service.run_readers.logs import iter_bytes, open_or_empty, read_chunk, size_of, tail_offset
 from rekindle_service.run_readers.ranks import rank_numbers, read_attempts
 from rekindle_service.run_readers.zip_stream import Member, zip_stream
+from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["logs"])
 
@@ -46,6 +48,7 @@ Offset = Annotated[int | None, Query(ge=0, le=_MAX_OFFSET, description="First by
 Limit = Annotated[int, Query(ge=1, le=_MAX_BYTES, description="Maximum number of bytes")]
 Tail = Annotated[int | None, Query(ge=0, le=1_000_000, description="Number of last lines, within `limit` bytes")]
 RangeHeader = Annotated[str | None, Header(alias="Range", description="One range of raw bytes")]
+ChosenAttempt = Annotated[int | None, Query(ge=0, le=1 << 31, description="Number of the attempt; default: all")]
 SearchText = Annotated[
     str, StringConstraints(min_length=1, max_length=200), Query(description="Text; ignores case if it has no capitals")
 ]
@@ -185,35 +188,79 @@ def compile_regex(query: str) -> Callable[[str], bool]:
 
 @router.get("/jobs/{job_id}/logs/search")
 def search_logs(
+    job: JobDep,
     run_dir: RunDirDep,
-    attempt: AttemptDep,
     q: SearchText,
     params: PageParamsDep,
     stream: Annotated[StreamName | None, Query(description="Only this output")] = None,
-) -> Page[RankMatches]:
-    """Search all logs of an attempt: the number of matches, up to 100, and the first match, by rank.
+    rank: Annotated[int | None, Query(ge=0, le=1 << 31, description="Only this rank")] = None,
+    regex: IsRegex = False,
+    attempt: ChosenAttempt = None,
+) -> LogMatches:
+    """Search all logs of a job, latest attempt first, or of one attempt: matches by log, and their number by attempt.
 
-    This takes at most half a second altogether: `complete` is false for a log that was searched only in part.
+    Of each log at most 100 matches are counted, and one request takes at most half a second: `complete` is false for a
+    log or an attempt that was searched only in part. With `regex` lines are counted.
     """
     deadline = time.monotonic() + _SEARCH_SECONDS
-    query, streams = _encode(q), STREAMS if stream is None else (stream,)
-    logs = [(rank, name) for rank in rank_numbers(run_dir, attempt) for name in streams]
-    found = [_search_rank(run_dir, attempt, rank, name, query, deadline) for rank, name in logs]
-    return paginate([matches for matches in found if matches is not None], params)
+    find, streams = _searcher(q, regex=regex), STREAMS if stream is None else (stream,)
+    items: list[RankMatches] = []
+    attempts: list[AttemptMatches] = []
+    for each in _chosen_attempts(job, run_dir, attempt, rank):
+        found: list[RankMatches] = []
+        if complete := time.monotonic() < deadline:
+            ranks = [number for number in rank_numbers(run_dir, each) if rank in (None, number)]
+            logs = [(number, name) for number in ranks for name in streams]
+            searched = [_search_rank(run_dir, each, number, name, find, deadline) for number, name in logs]
+            found = [matches for matches in searched if matches is not None]
+            complete = all(matches.complete for matches in found)
+        items += found
+        count = sum(matches.count for matches in found)
+        attempts.append(AttemptMatches(attempt=each.number, count=count, complete=complete))
+    page = paginate(items, params)
+    return LogMatches(items=page.items, next=page.next, attempts=attempts)
+
+
+def _chosen_attempts(job: Job, run_dir: RunDir, attempt: int | None, rank: int | None) -> list[AttemptInfo]:
+    """All attempts, latest first, or the given one. Raises ProblemError (404) for an unknown attempt or rank."""
+    latest = find_attempt(job, run_dir, attempt)
+    found = [latest] if attempt is not None else [*reversed(read_attempts(run_dir).values())]
+    if rank is not None and not any(rank in rank_numbers(run_dir, each) for each in found):
+        require_rank(job, latest, rank_numbers(run_dir, latest), [rank])
+    return found
+
+
+_Find = Callable[[BinaryIO, SearchLimits], SearchPage]
+
+
+def _searcher(q: str, *, regex: bool) -> _Find:
+    """Search a log from its beginning. Raises ProblemError (422)."""
+    if regex:
+        return partial(_from_beginning, search_lines, compile_regex(q))
+    return partial(_from_beginning, search, _encode(q))
+
+
+def _from_beginning(find: Callable[..., SearchPage], wanted: Any, file: BinaryIO, limits: SearchLimits) -> SearchPage:
+    return find(file, wanted, 0, backwards=False, limits=limits)
 
 
 def _search_rank(
-    run_dir: RunDir, attempt: AttemptInfo, rank: int, stream: str, query: bytes, deadline: float
+    run_dir: RunDir, attempt: AttemptInfo, rank: int, stream: str, find: _Find, deadline: float
 ) -> RankMatches | None:
     """None where there is no log, or it was searched to its end without a match."""
     limits = SearchLimits(seconds=max(deadline - time.monotonic(), 0))
     with _open_log(run_dir, attempt, rank, stream) as file:
-        found = search(file, query, 0, backwards=False, limits=limits)
+        found = find(file, limits)
     if not found.items and found.next is None:
         return None
-    first = next(iter(found.items), None)
-    complete = found.next is None
-    return RankMatches(rank=rank, stream=stream, count=len(found.items), complete=complete, first=first)
+    return RankMatches(
+        attempt=attempt.number,
+        rank=rank,
+        stream=stream,
+        count=len(found.items),
+        complete=found.next is None,
+        first=next(iter(found.items), None),
+    )
 
 
 def _encode(query: str) -> bytes:
@@ -235,7 +282,7 @@ def download_log(
 
 
 @router.get("/jobs/{job_id}/logs.zip", response_class=Response, responses={200: {"content": {ZIP: {}}}})
-def download_logs(job: JobDep, run_dir: RunDirDep, attempt: AttemptNumber = None) -> Response:
+def download_logs(job: JobDep, run_dir: RunDirDep, attempt: ChosenAttempt = None) -> Response:
     """Download all logs of a job, or of one attempt: those of the ranks, of torchrun's agents and of the keeper."""
     attempts = read_attempts(run_dir).values() if attempt is None else [find_attempt(job, run_dir, attempt)]
     archive = zip_stream(run_dir.root, _log_files(run_dir, list(attempts)), compress=True)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from rekindle.contract.run_dir.usage import GpuUsage
+from rekindle_service.api.pagination import Page
 from rekindle_service.api.schemas.common import ApiModel, MetricPoint, Timestamp
 from rekindle_service.experiments.goals import Goal
 from rekindle_service.run_readers.log_search import Match
@@ -65,6 +66,8 @@ class StackPublic(ApiModel):
 class RankMatches(ApiModel):
     """A log with matches, or one that was searched only in part."""
 
+    attempt: int
+    """Number of the attempt."""
     rank: int
     """Global rank."""
     stream: str
@@ -75,6 +78,24 @@ class RankMatches(ApiModel):
     """False where the log was searched only in part."""
     first: Match | None
     """First match; null where none was found."""
+
+
+class AttemptMatches(ApiModel):
+    """How often an attempt's logs have a match."""
+
+    attempt: int
+    """Number of the attempt."""
+    count: int
+    """Number of matches in its logs, of each log at most 100."""
+    complete: bool
+    """False where its logs were searched only in part."""
+
+
+class LogMatches(Page[RankMatches]):
+    """Logs with matches, latest attempt first."""
+
+    attempts: list[AttemptMatches]
+    """All attempts that were to be searched, latest first, those without a match too."""
 
 
 class MetricSeries(ApiModel):

@@ -4,17 +4,28 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import typer
 from typer import Option
 
+from rekindle.contract.run_dir.paths import STREAMS
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import JobArgument, connect
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.output import note, note_connection, out
-from rekindle_service.client import AttemptHeader, Client, Job, LogFilter, LogItem, LogLine, is_settled, models
+from rekindle_service.client import (
+    AttemptHeader,
+    Client,
+    Job,
+    LogFilter,
+    LogItem,
+    LogLine,
+    ProblemError,
+    is_settled,
+    models,
+)
 
 _RANK_COLOURS = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")  # SGR foregrounds
 _BAR_INTERVAL = 5.0  # seconds between two drawings of one progress bar, when following
@@ -22,6 +33,7 @@ _CURSOR_UP = b"\x1b[A"
 _MAX_TAIL = 2000  # lines by time: a page of the server
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
 _BY_TIME_HELP = "One attempt, by default the latest, in the order in which the lines came, each with its time."
+_GREP_HELP = "Only lines with TEXT, of all attempts; ignores case if TEXT has no capitals. (default: all lines)"
 _POLL_INTERVAL = 0.5  # seconds, following by time
 _TAIL_HELP = "Start with the last N lines of the latest attempt. (default: all lines)"
 
@@ -42,6 +54,8 @@ def logs(
     ] = "text",
     raw: Annotated[bool, Option("--raw", help="Keep control characters, which act on this terminal.")] = False,
     by_time: Annotated[bool, Option("--by-time", help=_BY_TIME_HELP)] = False,
+    grep: Annotated[str | None, Option(metavar="TEXT", help=_GREP_HELP)] = None,
+    regex: Annotated[bool, Option("--regex", help="Take the text of --grep as a regular expression of RE2.")] = False,
 ) -> None:
     """Show the output of the ranks.
 
@@ -49,17 +63,22 @@ def logs(
     -f one every 5 seconds; --raw and -o json show all.
     """
     choice = LogFilter(rank, None if stream == "both" else stream, attempt, tail)
-    if by_time and raw:
-        raise typer.BadParameter("--by-time prints text, not the bytes that were written: pass it without --raw")
+    if raw and (by_time or grep is not None):
+        option = "--by-time" if by_time else "--grep"
+        raise typer.BadParameter(f"{option} prints text, not the bytes that were written: pass it without --raw")
+    if regex and grep is None:
+        raise typer.BadParameter("--regex says how to take the text of --grep: pass --grep as well")
     printer = TextPrinter(raw=raw, prefixed=rank is None, coloured=out().is_terminal and not out().no_color)
     with connect(context) as client:
         job_id = client.find_job(job)["id"]
         try:
-            if by_time:
-                print_by_time(client.reconnecting(note_connection), job_id, choice, printer, output, follow=follow)
+            if by_time or grep is not None:
+                timed = client.reconnecting(note_connection)
+                found = TimedLogs(client=timed, job_id=job_id, choice=choice, grep=grep, regex=regex, follow=follow)
+                print_by_time(found, printer, output, times=by_time)
             else:
                 items = client.logs(job_id, choice, follow=follow, on_connection_change=note_connection)
-                _print_items(items, printer, output, follow=follow)
+                _print_items(note_empty(items, choice), printer, output, follow=follow)
         except KeyboardInterrupt:
             note(f"The job keeps running. Follow it again with: rekindle logs -f {job_id}")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
@@ -87,51 +106,138 @@ def print_logs(
         printer.write(item)
 
 
-def print_by_time(
-    client: Client, job_id: str, choice: LogFilter, printer: "TextPrinter", output: LogOutput, *, follow: bool
-) -> None:
-    """Lines after the time at which each came; ``follow``: of all attempts from the latest on, unless one is chosen."""
-    if not follow or choice.attempt is not None:
-        _print_timed(lines_by_time(client, job_id, choice, follow=follow), printer, output)
-        return
-    shown = 0
-    while not is_settled(job := client.job(job_id)) or job["attempt"] > shown:
-        if job["attempt"] == shown:
-            time.sleep(_POLL_INTERVAL)
-            continue
-        first, shown = not shown, shown + 1 if shown else job["attempt"]
-        if output == "text":
-            printer.write(AttemptHeader(shown, None))
-        part = replace(choice, attempt=shown, tail=choice.tail if first else None)
-        _print_timed(lines_by_time(client, job_id, part, follow=True), printer, output)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedLogs:
+    """Lines in the order in which they came, of one attempt after the other; ``grep``: those with this text."""
 
+    client: Client
+    job_id: str
+    choice: LogFilter
+    grep: str | None = None
+    regex: bool = False
+    follow: bool = False
 
-def _print_timed(lines: Iterable[models.TimedLine], printer: "TextPrinter", output: LogOutput) -> None:
-    for line in lines:
-        if output == "json":
-            _print(json.dumps(line))
+    @property
+    def has_several_attempts(self) -> bool:
+        return self.choice.attempt is None and (self.follow or self._from_first)
+
+    @property
+    def _from_first(self) -> bool:
+        return self.grep is not None and self.choice.tail is None
+
+    def attempts(self) -> Iterator[int]:
+        """The chosen attempt; by default the latest, with ``grep`` all of them, when following also those that come."""
+        if self.choice.attempt is not None:
+            yield self.choice.attempt
+            return
+        numbers = [each["number"] for each in self.client.attempts(self.job_id)]
+        if self.follow:
+            yield from self._followed_attempts()
+        elif numbers:
+            yield from numbers if self._from_first else numbers[-1:]
         else:
-            at = "" if line["at"] is None else time.strftime("%H:%M:%S", time.localtime(line["at"]))
-            printer.write(LogLine(line["rank"], line["stream"], line["text"].encode()), f"{at:8} ")
+            self.client.log_lines(self.job_id)  # the server's error says why there is none
 
+    def _followed_attempts(self) -> Iterator[int]:
+        shown = 0
+        while not is_settled(job := self.client.job(self.job_id)) or job["attempt"] > shown:
+            if job["attempt"] == shown:
+                time.sleep(_POLL_INTERVAL)
+                continue
+            shown = shown + 1 if shown or self._from_first else job["attempt"]
+            yield shown
 
-def lines_by_time(
-    client: Client, job_id: str, choice: LogFilter, *, follow: bool = False
-) -> Iterator[models.TimedLine]:
-    """The chosen lines of one attempt, page by page, so that memory is bounded; ``follow``: until the attempt ends."""
-    chosen: Any = {"rank": choice.rank, "stream": choice.stream}
-    if choice.tail is None:
-        page = client.log_lines(job_id, choice.attempt, **chosen)
-    else:
-        page = client.log_lines(job_id, choice.attempt, **chosen, before="end", limit=min(choice.tail, _MAX_TAIL))
-    yield from page["items"]
-    over = choice.tail is not None and not follow
-    while not over and not (page["complete"] and (page["ended"] or not follow)):
-        if page["complete"]:
-            time.sleep(_POLL_INTERVAL)
-        page = client.log_lines(job_id, page["attempt"], **chosen, after=page["next"])
+    def lines(self, attempt: int, tail: int | None) -> Iterator[models.TimedLine]:
+        """The lines of one attempt, page by page, so that memory is bounded; when following until it ends."""
+        page = self._page(attempt) if tail is None else self._last_page(attempt, min(tail, _MAX_TAIL))
         yield from page["items"]
-    yield from page["unfinished"]
+        over = tail is not None and not self.follow
+        while not over and not (page["complete"] and (page["ended"] or not self.follow)):
+            if page["complete"]:
+                time.sleep(_POLL_INTERVAL)
+            page = self._page(attempt, after=page["next"])
+            yield from page["items"]
+        yield from page["unfinished"]
+
+    def _last_page(self, attempt: int, tail: int) -> models.LogLines:
+        """The last ``tail`` lines, in several requests where few lines match."""
+        last = page = self._page(attempt, before="end", limit=tail)
+        while len(last["items"]) < tail and not page["complete"]:
+            page = self._page(attempt, before=page["previous"], limit=tail - len(last["items"]))
+            last = {**last, "items": page["items"] + last["items"]}
+        return last
+
+    def _page(self, attempt: int, **where: Any) -> models.LogLines:
+        chosen: Any = {"rank": self.choice.rank, "stream": self.choice.stream, "q": self.grep, "regex": self.regex}
+        return self.client.log_lines(self.job_id, attempt, **chosen, **where)
+
+
+def print_by_time(logs: TimedLogs, printer: "TextPrinter", output: LogOutput, *, times: bool) -> None:
+    """Print the lines, with ``times`` after the time at which each came, and how many of each attempt have the text."""
+    found: dict[int, int] = {}
+    unknown_rank: ProblemError | None = None
+    for attempt in logs.attempts():
+        try:
+            lines = logs.lines(attempt, None if found else logs.choice.tail)
+            found[attempt] = _print_timed(lines, attempt, logs, printer, output, times=times)
+        except ProblemError as error:  # ranks of an elastic job differ by attempt
+            if error.problem.get("type") != "/problems/unknown-rank" or (logs.follow and not found):
+                raise
+            unknown_rank = error
+    if unknown_rank is not None and not found:
+        raise unknown_rank
+    if logs.grep is not None and found:
+        counts = [f"{count} in attempt {attempt}" for attempt, count in sorted(found.items(), reverse=True)]
+        note(f"Lines found: {', '.join(counts)}.")
+
+
+def _print_timed(
+    lines: Iterable[models.TimedLine],
+    attempt: int,
+    logs: TimedLogs,
+    printer: "TextPrinter",
+    output: LogOutput,
+    *,
+    times: bool,
+) -> int:
+    """Print the lines of one attempt, the first after a header where there may be several; return their number."""
+    count = 0
+    for count, line in enumerate(lines, 1):
+        if output == "json":
+            _print(json.dumps({"attempt": attempt, **line}))
+            continue
+        if count == 1 and logs.has_several_attempts:
+            printer.write_header(AttemptHeader(attempt, None), first=logs.grep is not None)
+        at = "" if line["at"] is None else time.strftime("%H:%M:%S", time.localtime(line["at"]))
+        printer.write(LogLine(line["rank"], line["stream"], line["text"].encode()), f"{at:8} " if times else "")
+    if not count and logs.grep is None:
+        note(nothing_written(logs.choice, attempt))
+    return count
+
+
+def note_empty(items: Iterable[LogItem], choice: LogFilter) -> Iterator[LogItem]:
+    """The same items, with a note on each attempt in which nothing was written, or that there is no attempt."""
+    attempt: int | None = None
+    is_empty = False
+    for item in items:
+        if isinstance(item, AttemptHeader):
+            if attempt is not None and is_empty:
+                note(nothing_written(choice, attempt))
+            attempt, is_empty = item.attempt, True
+        else:
+            is_empty = False
+        yield item
+    if attempt is None:
+        note("The job has no attempt, so its ranks have written nothing.")
+    elif is_empty:
+        note(nothing_written(choice, attempt))
+
+
+def nothing_written(choice: LogFilter, attempt: int) -> str:
+    """``rank 0 has written nothing to stdout in attempt 1``."""
+    streams = choice.stream or " or ".join(STREAMS)
+    who = "no rank has written anything" if choice.rank is None else f"rank {choice.rank} has written nothing"
+    return f"{who} to {streams} in attempt {attempt}"
 
 
 def print_json_lines(items: Iterable[LogItem]) -> None:
@@ -161,8 +267,7 @@ class TextPrinter:
     def write(self, item: LogItem, before: str = "") -> None:
         """Print at once, text after ``before``; raw output contains only what the job wrote."""
         if isinstance(item, AttemptHeader):
-            if item.attempt > 1:
-                (note if self.raw else _print)(header(item))
+            self.write_header(item)
         elif self.raw:
             sys.stdout.buffer.write(self._prefix(item).encode() + item.raw)
             sys.stdout.buffer.flush()
@@ -170,6 +275,11 @@ class TextPrinter:
             for line in item.text.split("\n"):
                 dimmed = self.coloured and item.stream == "stderr"
                 _print(before + self._prefix(item) + (f"{_DIM}{line}{_RESET}" if dimmed else line))
+
+    def write_header(self, item: AttemptHeader, *, first: bool = False) -> None:
+        """``first``: also that of the first attempt."""
+        if item.attempt > 1 or first:
+            (note if self.raw else _print)(header(item))
 
     def _prefix(self, item: LogLine) -> str:
         if not self.prefixed:

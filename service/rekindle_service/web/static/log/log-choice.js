@@ -44,16 +44,21 @@ export class LogChoice {
     return attempt > 0 && attempt === this.latest ? { rank, stream } : null;
   }
 
+  /** Which logs of an attempt are shown; undefined: all. */
+  get scope() {
+    const { rank, stream } = this.source;
+    return { rank: allRanks(this.#view.value) ? undefined : rank, stream: bothStreams(this.#view.value) ? undefined : stream };
+  }
+
   /**
    * What of several logs is shown, or which lines of one; null where one log is shown whole.
    *
    * @param {{q: string, regex: boolean}} filter @returns {import("./merged-log.js").Choice | null}
    */
   several(filter) {
-    const { rank, stream, attempt } = this.source;
-    const view = this.#view.value;
-    if (view === "one" && this.#level.value === "debug") return null;
-    return { rank: allRanks(view) ? undefined : [String(rank)], stream: bothStreams(view) ? undefined : stream, attempt, level: this.#level.value, ...filter };
+    const { rank, stream } = this.scope;
+    if (this.#view.value === "one" && this.#level.value === "debug") return null;
+    return { rank: rank === undefined ? undefined : [String(rank)], stream, attempt: this.source.attempt, level: this.#level.value, ...filter };
   }
 
   /** @param {{rank: number, attempt: number}} source @returns {boolean} whether there is such a log */

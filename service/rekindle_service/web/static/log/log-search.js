@@ -1,11 +1,14 @@
 /**
- * Search in a log of any length, done by the server in several requests; and in the logs of all ranks at once.
+ * Search in a log of any length, done by the server in several requests; in the logs of all ranks at once; and how many
+ * matches each attempt has.
  *
- * @import { RankMatches } from "../shared/api-types.d.ts"
+ * @import { LogMatches, RankMatches } from "../shared/api-types.d.ts"
  * @import { LogLocation } from "./log-permalink.js"
  * @typedef {object} Viewer
  * @property {() => import("./log-window.js").Source} source
  * @property {() => number} offset byte at the top of the visible part
+ * @property {() => {rank?: number, stream?: string}} scope which logs of an attempt are shown; undefined: all
+ * @property {() => number} latest number of the latest attempt
  * @property {(location: LogLocation) => Promise<void>} goTo
  * @property {() => Promise<void>} filter only lines with a match are to be shown
  */
@@ -22,6 +25,7 @@ export class LogSearch {
   #viewer;
   #query = byId("log-query", HTMLInputElement);
   #result = byId("log-found");
+  #attempts = byId("log-attempts");
   #list = byId("log-matches");
   #regex = byId("log-regex");
   #filtering = false;
@@ -76,6 +80,7 @@ export class LogSearch {
     this.#current = null;
     this.#matches = null;
     setText(this.#result, "");
+    this.#attempts.replaceChildren();
   }
 
   /** Another text: earlier matches do not count. */
@@ -96,15 +101,18 @@ export class LogSearch {
   /** To the next or the previous match; the search wraps around at either end. @param {boolean} backwards */
   async #next(backwards) {
     const q = this.#query.value;
-    if (this.#filtering) return this.#viewer.filter();
-    if (!q) return;
     const search = ++this.#searches;
+    if (!q || this.#filtering) this.#attempts.replaceChildren();
+    if (this.#filtering) await this.#viewer.filter();
+    if (!q) return;
+    if (this.#filtering) return this.#countByAttempt(search, q);
     const here = this.#current ?? this.#viewer.offset();
     const from = backwards || this.#current === null ? here : here + 1;
     try {
       const match = (await this.#find(search, q, from, backwards)) ?? (await this.#find(search, q, null, backwards));
       if (search !== this.#searches) return;
       setText(this.#result, match ? `at ${bytes(match.offset)}` : "Not found");
+      void this.#countByAttempt(search, q);
       if (!match) return;
       await this.#viewer.goTo({ ...this.#viewer.source(), offset: match.offset });
       this.#current = match.offset;
@@ -147,40 +155,68 @@ export class LogSearch {
     }
   }
 
+  /** How many matches each attempt has in the logs that are shown. @param {number} search @param {string} q */
+  async #countByAttempt(search, q) {
+    if (this.#viewer.latest() < 2) return;
+    const values = { job_id: this.#jobId, q, regex: this.#isRegex, ...this.#viewer.scope() };
+    const found = await call("GET /jobs/{job_id}/logs/search", values).catch(() => null);
+    if (found && search === this.#searches) this.#showAttempts(found);
+  }
+
   async #searchAllRanks() {
     const q = this.#query.value;
     if (!q) return;
     this.#reset();
     const search = this.#searches;
-    const { attempt } = this.#viewer.source();
     try {
-      const { items } = await call("GET /jobs/{job_id}/logs/search", { job_id: this.#jobId, q, attempt });
+      const found = await call("GET /jobs/{job_id}/logs/search", { job_id: this.#jobId, q, regex: this.#isRegex });
       if (search !== this.#searches) return;
-      const hits = items.filter(({ count }) => count > 0);
-      const incomplete = items.some(({ complete }) => !complete);
+      const hits = found.items.filter(({ count }) => count > 0);
+      const incomplete = found.attempts.some(({ complete }) => !complete);
       setText(this.#result, hits.length ? `In ${counted(hits.length, "log")}` : incomplete ? "Not found so far" : "Not found");
-      this.#list.replaceChildren(...hits.map((hit) => h("li", {}, this.#button(hit, attempt))));
+      this.#list.replaceChildren(...hits.map((hit) => h("li", {}, this.#button(hit, found))));
+      this.#showAttempts(found);
     } catch (error) {
       setText(this.#result, messageOf(error));
     }
   }
 
-  /** @param {RankMatches} hit @param {number} attempt */
-  #button({ rank, stream, count, complete, first }, attempt) {
+  /** "0 in attempt 2, 9 in attempt 1"; a number leads to the first match there. @param {LogMatches} found */
+  #showAttempts(found) {
+    if (found.attempts.length < 2) return this.#attempts.replaceChildren();
+    const parts = found.attempts.flatMap(({ attempt, count, complete }, index) => {
+      const text = `${complete || count ? counts(count, complete) : "not searched"} in attempt ${attempt}`;
+      const hit = found.items.find((item) => item.attempt === attempt && item.first);
+      const part = hit ? h("button", { type: "button", class: "link", onclick: () => void this.#open(hit, found) }, text) : text;
+      return index ? [", ", part] : [part];
+    });
+    this.#attempts.replaceChildren(...parts);
+  }
+
+  /** Show the first match of a log. @param {RankMatches} hit @param {LogMatches} found the search that it belongs to */
+  async #open({ attempt, rank, stream, first }, found) {
     const offset = first?.offset ?? 0;
-    const open = async () => {
-      await this.#viewer.goTo({ rank, stream, attempt, offset });
-      this.#current = offset;
-    };
+    await this.#viewer.goTo({ rank, stream, attempt, offset });
+    this.#current = offset;
+    this.#showAttempts(found);
+  }
+
+  /** @param {RankMatches} hit @param {LogMatches} found */
+  #button(hit, found) {
+    const { attempt, rank, stream, count, complete, first } = hit;
+    const log = `rank ${rank} · ${stream}`;
     return h(
       "button",
-      { type: "button", class: "quiet", onclick: () => void open() },
-      h("strong", {}, `rank ${rank} · ${stream}`),
-      h("span", { class: "muted" }, complete ? counted(count, "match", "matches") : `${count} or more matches`),
+      { type: "button", class: "quiet", onclick: () => void this.#open(hit, found) },
+      h("strong", {}, found.attempts.length > 1 ? `attempt ${attempt} · ${log}` : log),
+      h("span", { class: "muted" }, complete ? counted(count, "match", "matches") : `${counts(count, complete)} matches`),
       h("bdi", { class: "match-text" }, first?.text),
     );
   }
 }
+
+/** @param {number} number @param {boolean} complete */
+const counts = (number, complete) => (complete ? count(number) : `${count(number)} or more`);
 
 /** @param {HTMLElement} root @param {string} query without capitals it finds both, as on the server */
 function rangesOf(root, query) {

@@ -46,7 +46,14 @@ export class LogViewer {
     const onFollowing = (/** @type {boolean} */ isFollowing, hasNew = false) => this.#follow.show(isFollowing, hasNew);
     this.#merged = new MergedLog(jobId, { onCursor, onFollowing, isPreview });
     this.#one = new OneLog(jobId, { source: () => this.source, onChange: () => this.#search.highlight(), onCursor, onFollowing, isPreview });
-    this.#search = new LogSearch(jobId, { source: () => this.source, offset: () => this.#one.topOffset, goTo: (target) => this.#goTo(target), filter: () => this.#merged.open(this.#choice.several(this.#search.filter)) });
+    this.#search = new LogSearch(jobId, {
+      source: () => this.source,
+      scope: () => this.#choice.scope,
+      latest: () => this.#choice.latest,
+      offset: () => this.#one.topOffset,
+      goTo: (target) => this.#goTo(target),
+      filter: () => this.#merged.open(this.#choice.several(this.#search.filter)),
+    });
     makeOptions(() => this.#one.showTimes());
     byId("log-other").addEventListener("click", () => this.#switchStream());
     addEventListener("hashchange", () => void this.#followLink());

@@ -4,6 +4,7 @@ export interface AttemptLanes {
   attempt: number; started_at: number; ranks_running_at: number | null; ended_at: number | null; at: number[];
   ranks: RankLane[]; totals: Totals;
 }
+export interface AttemptMatches { attempt: number; count: number; complete: boolean; }
 export interface AttemptPublic {
   number: number; state: "running" | "ended"; started_at: string | null; ranks_running_at: string | null;
   ended_at: string | null; outcome: Record<string, any> | null; resumed_from_step: number | null;
@@ -136,6 +137,7 @@ export interface LogLines {
   attempt: number; items: TimedLine[]; next: string | null; previous: string | null; complete: boolean; ended: boolean;
   has_times: boolean; unfinished: TimedLine[];
 }
+export interface LogMatches { items: RankMatches[]; next: string | null; attempts: AttemptMatches[]; }
 export type LogTime = [number, number];
 export interface LogTimesPublic { attempt: number; rank: number; stream: string; items: LogTime[]; }
 export interface MachinePublic {
@@ -202,7 +204,9 @@ export interface RankLane {
   rank: number; exit: string | null; ended_at: number | null; phase: (number | null)[]; step: (number | null)[];
   waiting: (number | null)[]; use: (number | null)[];
 }
-export interface RankMatches { rank: number; stream: string; count: number; complete: boolean; first: Match | null; }
+export interface RankMatches {
+  attempt: number; rank: number; stream: string; count: number; complete: boolean; first: Match | null;
+}
 export interface RankPublic {
   rank: number; local_rank: number | null; host: string | null; pid: number | null; state: RankState;
   exit_code: number | null; signal: string | null; phase: string | null; epoch: number | null; step: number | null;
@@ -333,8 +337,8 @@ export interface Routes {
     regex?: Value; attempt?: Value; }; answer: SearchPage;
   }
   "GET /jobs/{job_id}/logs/search": {
-    values: { job_id: Value; q: Value; stream?: Value; attempt?: Value; limit?: Value; cursor?: Value; };
-    answer: Page<RankMatches>;
+    values: { job_id: Value; q: Value; stream?: Value; rank?: Value; regex?: Value; attempt?: Value; limit?: Value;
+    cursor?: Value; }; answer: LogMatches;
   }
   "GET /jobs/{job_id}/ranks/{rank}/log/file": {
     values: { job_id: Value; rank: Value; stream?: Value; attempt?: Value; }; answer: null;
