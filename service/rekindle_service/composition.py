@@ -246,6 +246,7 @@ def _access_control(settings: Settings, store: Store, token: str, stack: ExitSta
         store,
         token,
         private_jobs=settings.private_jobs,
+        max_priority=settings.max_priority,
         request_rate=settings.request_rate,
         socket_scope=Scope(settings.socket_scope) if settings.socket_group else None,
     )

@@ -48,7 +48,7 @@ def results(trace: Sequence[TraceJob], slots: int) -> dict[str, Result]:
     return {
         "first come, first served": reference(trace, slots, backfill=False),
         "EASY backfill (reference)": reference(trace, slots, backfill=True),
-        "rekindle without preemption": Simulation(trace, machine, preemption=False).run(),
+        "rekindle without preemption": Simulation(trace, machine, preemption="off").run(),
         "rekindle": mine,
     }
 

@@ -25,9 +25,12 @@ def test_a_preempted_job_goes_back_to_the_queue_and_ends_as_if_nothing_had_happe
         assert equal.state() == "queued", "it was submitted later"
         low.hurry()
         assert low.finish() == expected()
-        job, by = low.job(), client.job(high.id)["number"]
+        job, by = low.job(), client.job(high.id)
         assert (job["restarts"], job["preemptions"]) == (0, 1)
-        message = f"Saved and stopped on request. Job #{by}, of priority 5, gets its slots."
+        message = (
+            f'Saved and stopped on request. Job "{by["name"]}" (#{by["number"]}) of {by["owner"]}, of priority 5, '
+            "gets its slots."
+        )
         assert low.outcomes() == [("preempted", message), ("success", "Every rank finished.")]
         assert [step for steps in low.steps() for step in steps] == EVERY_STEP, "no step is lost, none is done twice"
         assert low.samples() == EVERY_SAMPLE_ONCE

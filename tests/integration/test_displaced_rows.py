@@ -1,5 +1,6 @@
 """Rows and intents while slots change hands: no slot is lost or allocated twice."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,9 @@ from job_examples import a_job, cpu_machine, gpu_machine, open_store, queued_job
 from rekindle.contract.files import read_json
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home
+from rekindle_service.config.notification_targets import NotificationTarget
 from rekindle_service.machine.health import DeviceHealth
+from rekindle_service.notifications.payload import build_payload, event_type
 from rekindle_service.scheduler.displacer import DisplacementRules, Displacer
 from rekindle_service.scheduler.intents import IntentWriter
 from rekindle_service.store import Store
@@ -104,3 +107,18 @@ def test_the_displacer_acts_when_time_alone_allows_it_and_when_a_device_fails(st
     displacer.act([])
     assert store.job(job.id).displaced["kind"] == "device"
     assert not displacer.is_due()
+
+
+def test_the_owner_of_a_job_that_another_owner_stops_is_notified_of_whose_job_it_is(store):
+    taken, head = running(store, ["cpu:0"], owner="bob"), a_job(priority=10, owner="ann", name="urgent")
+    for preemption, stops in (("off", False), ("own", False), ("all", True)):
+        rules = DisplacementRules(preemption, min_run=0.0)
+        Displacer(store, cpu_machine(1), rules, DeviceHealth()).act([head])
+        assert (store.job(taken.id).displaced is not None) == stops, preemption
+    reason = f'Job "urgent" (#{head.number}) of ann, of priority 10, gets its slots.'
+    assert store.job(taken.id).displaced["reason"] == reason
+    event = store.events(taken.id)[-1]
+    kind = event_type(event)
+    assert kind in NotificationTarget(command=("/bin/true",)).events, "by default"
+    body = json.loads(build_payload(event, kind, store.job(taken.id), []).body)
+    assert (body["event"], body["reason"], body["job"]["owner"]) == ("preempted", reason, "bob")

@@ -124,7 +124,7 @@ def test_a_job_starts_no_later_than_it_was_first_reserved_for_where_all_have_tim
     def left_of_limit(job: Job) -> float:
         return (job.allocated_at or 0) + (job.spec.time_limit or 0) - simulation.now
 
-    simulation = Simulation(trace, gpu_machine(8), preemption=False, check=note)
+    simulation = Simulation(trace, gpu_machine(8), preemption="off", check=note)
     result = simulation.run()
     assert len(reserved) > 10
     late = [

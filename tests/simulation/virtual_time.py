@@ -8,6 +8,7 @@ from statistics import fmean, median, quantiles
 
 from job_examples import a_job
 from rekindle.contract.states import JobState
+from rekindle_service.config.settings import Preemption
 from rekindle_service.jobs.quotas import Quotas, owner_of, slots_by_owner
 from rekindle_service.machine.devices import Machine
 from rekindle_service.scheduler.allocation import Allocation, Situation, allocate
@@ -91,7 +92,7 @@ class Simulation:
         machine: Machine,
         *,
         quotas: Quotas | None = None,
-        preemption: bool = True,
+        preemption: Preemption = "all",
         check: Check = lambda *_: None,
     ) -> None:
         self.machine, self._check = machine, check

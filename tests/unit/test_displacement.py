@@ -41,7 +41,7 @@ def test_a_job_of_lower_priority_is_stopped_for_one_that_waits_and_the_reason_na
     low, head = runs(0, 1), waits(2, priority=5)
     (made,) = displacements([low], [head], cpu_machine(2), NOW, RULES)
     assert (made.job, made.kind, made.by, made.wanted) == (low, "preempt", head.id, None)
-    assert made.reason == f"Job #{head.number}, of priority 5, gets its slots."
+    assert made.reason == f'Job "{head.name}" (#{head.number}) of local, of priority 5, gets its slots.'
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,43 @@ def test_a_job_keeps_its_slots(running, head):
 
 def test_without_preemption_no_job_is_stopped_and_elastic_ones_still_give_up_ranks():
     low, elastic = runs(0, 1), runs(2, 3, least=1, most=2)
-    off = DisplacementRules(preemption=False)
+    off = DisplacementRules(preemption="off")
     assert plan([low], [waits(2, 5)], slots=2, rules=off) == {}
     assert plan([low, elastic], [waits(1, 5)], rules=off) == {elastic.id: ["cpu:2"]}
+
+
+@pytest.mark.parametrize(
+    ("preemption", "stopped"), [("off", set()), ("own", {"ann"}), ("all", {"ann", "bob"})], ids=["off", "own", "all"]
+)
+@pytest.mark.parametrize("owners", [("ann", "bob"), ("bob", "ann")], ids=["own job first", "other job first"])
+def test_a_job_stops_jobs_of_other_owners_only_where_the_setting_says_so(preemption, stopped, owners):
+    rules = DisplacementRules(preemption=preemption)
+    running = [runs(slot, owner=owner, saved=NOW - 9) for slot, owner in enumerate(owners)]
+    for owner in owners:
+        alone = [job for job in running if job.owner == owner]
+        expected = {job.id: None for job in alone if owner in stopped}
+        machine = Machine(tuple(slot for slot in cpu_machine(2).slots if slot.name in alone[0].devices))
+        assert plan(alone, [waits(1, 5, owner="ann")], slots=machine, rules=rules) == expected
+    both = plan(running, [waits(2, 5, owner="ann")], slots=2, rules=rules)
+    assert both == ({job.id: None for job in running} if preemption == "all" else {}), "nothing is stopped in vain"
+    one = plan(running, [waits(1, 5, owner="ann")], slots=2, rules=rules)
+    assert len(one) == bool(stopped)
+    assert {job.owner for job in running if job.id in one} <= stopped
+
+
+def test_a_job_that_must_not_stop_another_owners_job_keeps_its_turn_before_later_ones():
+    mine, theirs = runs(0, owner="ann"), runs(1, owner="bob")
+    first, second = waits(2, 1000, owner="ann"), waits(1, 5, owner="bob")
+    assert plan([mine, theirs], [first, second], slots=2) == {}, "the first would get the slot that the second frees"
+
+
+def test_an_elastic_job_gives_ranks_to_another_owner_once_it_has_saved_something():
+    saved, unsaved = runs(0, 1, least=1, most=2, owner="bob"), runs(0, 1, least=1, most=2, owner="bob", saved=None)
+    head = waits(1, 5, owner="ann")
+    assert plan([saved], [head], slots=2) == {saved.id: ["cpu:0"]}
+    assert plan([unsaved], [head], slots=2) == {}
+    everybody = DisplacementRules(preemption="all")
+    assert plan([unsaved], [head], slots=2, rules=everybody) == {unsaved.id: ["cpu:0"]}
 
 
 def test_as_few_jobs_as_possible_are_stopped_first_what_loses_least_then_the_lowest_then_the_youngest():

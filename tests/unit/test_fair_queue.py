@@ -75,6 +75,26 @@ def machine_with(seconds, queue, *, slots=2, machine=None, held=None, **situatio
     return running, made
 
 
+@pytest.mark.parametrize(
+    ("preemption", "priority", "addition"),
+    [
+        ("own", 5, "; its priority does not stop jobs of other owners (preemption is own)"),
+        ("off", 5, "; its priority stops no running job (preemption is off)"),
+        ("all", 5, ""),
+        ("own", 0, ""),
+    ],
+)
+def test_a_job_that_must_not_stop_others_says_so_while_it_waits(preemption, priority, addition):
+    running = a_job(devices=["cpu:0"], state="running", owner="bob")
+    urgent = a_job(priority=priority, owner="ann")
+    made = allocate([urgent], Situation(cpu_machine(1), [running], preemption=preemption))
+    assert made.queue_positions[urgent.id].waiting_for == f"1 cpu slot, 0 free{addition}"
+    own = a_job(priority=priority, owner="bob")
+    if preemption == "own":
+        made = allocate([own], Situation(cpu_machine(1), [running], preemption=preemption))
+        assert made.queue_positions[own.id].waiting_for == "1 cpu slot, 0 free"
+
+
 def limited(job):
     return job.spec.time_limit
 

@@ -27,6 +27,7 @@ def event(kind: str = "state", **columns: Any) -> Event:
     ("columns", "expected"),
     [
         ({"kind": "straggler"}, EventType.STRAGGLER),
+        ({"kind": "preempt"}, EventType.PREEMPTED),
         ({"kind": "chaos"}, EventType.FAULT_INJECTED),
         ({"kind": "intent"}, None),
         ({"kind": "something of a later version"}, None),
@@ -55,11 +56,11 @@ def test_a_notice_names_job_reason_and_the_outcome_of_the_attempt_that_ended_the
 
     attempts = [attempt(1, 900.0, "first"), attempt(2, 999.0, "x" * 9999), attempt(3, 2000.0, "later")]
     failed = event(from_state="running", to_state="recovering", reason="\x1b[2Jagain")
-    job = a_job(id="abcdefghij", name="digits\n", env={"KEY": "s3cr3t"})
+    job = a_job(id="abcdefghij", name="digits\n", owner="ann", env={"KEY": "s3cr3t"})
     payload = build_payload(failed, EventType.ATTEMPT_FAILED, job, attempts)
     body = json.loads(payload.body)
     assert (body["id"], body["event"], body["at"]) == ("abcdefghij-7", "attempt_failed", "1970-01-01T00:16:40.000Z")
-    assert (body["job"]["name"], body["reason"]) == ("digits\n", "\x1b[2Jagain")
+    assert (body["job"]["name"], body["job"]["owner"], body["reason"]) == ("digits\n", "ann", "\x1b[2Jagain")
     assert body["outcome"]["class"] == "oom"
     assert len(body["outcome"]["message"]) == 2000
     assert payload.body.isascii()

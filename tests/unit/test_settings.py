@@ -36,6 +36,23 @@ def test_the_file_is_looked_for_in_the_home_that_a_flag_names(home, tmp_path_fac
     assert Settings(home=other).port == 2
 
 
+def test_a_table_of_priorities_keeps_what_it_does_not_name_and_preemption_has_three_values(home, monkeypatch):
+    (home / "rekindle.toml").write_text(
+        "preemption = 'all'\n[max_priority]\nsubmit = 50\n[max_priority.people]\nann = 7\n"
+    )
+    settings = Settings()
+    assert (settings.preemption, settings.max_priority.admin) == ("all", 1000)
+    assert settings.max_priority.of("bob", is_admin=False) == 50
+    assert settings.max_priority.of("ann", is_admin=False) == 7
+    monkeypatch.setenv("REKINDLE_MAX_PRIORITY", '{"submit": 1001}')
+    with pytest.raises(ValidationError, match=r"max_priority\.submit"):
+        Settings()
+    monkeypatch.setenv("REKINDLE_MAX_PRIORITY", "{}")
+    monkeypatch.setenv("REKINDLE_PREEMPTION", "true")
+    with pytest.raises(ValidationError, match="'off', 'own' or 'all'"):
+        Settings()
+
+
 def test_a_misspelt_setting_in_the_file_is_refused_by_name(home):
     (home / "rekindle.toml").write_text("prot = 1\n")
     with pytest.raises(ValidationError, match="prot"):

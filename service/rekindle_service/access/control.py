@@ -7,6 +7,7 @@ from rekindle_service.access.limits import FailureLimit, RateLimit, RequestLimit
 from rekindle_service.access.permissions import Identity, Permissions, Scope, Via
 from rekindle_service.access.sessions import Sessions
 from rekindle_service.access.tokens import Tokens
+from rekindle_service.config.settings import PriorityCeilings
 from rekindle_service.config.unix_users import server_uid, user_name
 from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.store import StorageError, Store
@@ -26,6 +27,7 @@ class AccessControl:
         home_token: str,
         *,
         private_jobs: bool = False,
+        max_priority: PriorityCeilings | None = None,
         request_rate: float = 0.0,
         socket_scope: Scope | None = None,
     ) -> None:
@@ -33,7 +35,7 @@ class AccessControl:
         self._socket_scope = socket_scope
         self.tokens = Tokens(store, home_token)
         self.sessions = Sessions(store, self.tokens)
-        self.permissions = Permissions(private_jobs)
+        self.permissions = Permissions(private_jobs, max_priority or PriorityCeilings())
         self.audit = AuditLog(store)
         self.failures = FailureLimit()
         self.requests: RateLimit = RequestLimit(request_rate)

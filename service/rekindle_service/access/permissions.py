@@ -1,8 +1,10 @@
 """What a person may do: decided here for every route, by scope and by the owner of a job."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from rekindle_service.config.settings import PriorityCeilings
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -51,9 +53,14 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """The rules, with the one setting that changes them."""
+    """The rules, with the settings that change them."""
 
     private_jobs: bool = False
+    ceilings: PriorityCeilings = field(default_factory=PriorityCeilings)
+
+    def max_priority(self, identity: Identity) -> int:
+        """The highest priority that the identity may give a job."""
+        return self.ceilings.of(identity.person, is_admin=identity.scope.includes(Scope.ADMIN))
 
     def may_read(self, identity: Identity, owner: str | None) -> bool:
         """Whether the identity may read a job, or another thing of ``owner``."""

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request
 
@@ -88,6 +88,12 @@ def _readable_by(state: AppStateDep, identity: IdentityDep) -> str | None:
 
 ReadableBy = Annotated[str | None, Depends(_readable_by)]
 """The one owner whose jobs and experiments the request may read; None: those of everybody. Every query needs it."""
+
+
+def submitted_by(state: AppState, identity: Identity, readable_by: str | None) -> dict[str, Any]:
+    """Fields of a submission that say who sends it, and what they may do."""
+    highest = state.access.permissions.max_priority(identity)
+    return {"owner": identity.person, "readable_by": readable_by, "max_priority": highest}
 
 
 def find_job(state: AppStateDep, request: Request, job_id: JobId) -> Job:

@@ -23,6 +23,7 @@ class EventType(StrEnum):
     CANCELLED = "cancelled"  # a person has cancelled the job
     DRAINED = "drained"  # the job is back in the queue, drained or preempted
     STALLED = "stalled"  # no progress for a while, long before that counts as a hang
+    PREEMPTED = "preempted"  # a job of higher priority, which the reason names with its owner, gets the job's slots
     STRAGGLER = "straggler"  # the other ranks wait for one rank
     FAULT_INJECTED = "fault_injected"  # on request, by `rekindle chaos` or the page
     SNAPSHOT_SKIPPED = "snapshot_skipped"  # a damaged snapshot, for the one before
@@ -36,7 +37,13 @@ class NotificationTarget(BaseModel):
     url: str | None = None
     secret: SecretStr | None = None
     command: tuple[str, ...] | None = None
-    events: tuple[EventType, ...] = (EventType.ATTEMPT_FAILED, EventType.SUCCEEDED, EventType.FAILED, EventType.DRAINED)
+    events: tuple[EventType, ...] = (
+        EventType.ATTEMPT_FAILED,
+        EventType.SUCCEEDED,
+        EventType.FAILED,
+        EventType.PREEMPTED,
+        EventType.DRAINED,
+    )
     time_limit: float = Field(10, gt=0, le=600, description="Number of seconds for one try.")
 
     @field_validator("url")

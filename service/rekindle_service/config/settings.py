@@ -18,6 +18,8 @@ from rekindle_service.suggestions import closest
 
 Days = Annotated[float | None, Field(ge=0, le=36_500)]
 SocketScope = Literal["read", "submit"]
+Preemption = Literal["off", "own", "all"]
+Priority = Annotated[int, Field(ge=-1000, le=1000)]
 
 _GPU = re.compile(r"(cuda:)?\d+|GPU-[0-9a-f-]+")
 
@@ -34,6 +36,19 @@ class Quota(BaseModel):
 
     slots: int | None = Field(None, ge=0, description="Maximum number of slots held at once. Default: no limit.")
     queued: int | None = Field(None, ge=0, description="Maximum number of jobs in the queue. Default: no limit.")
+
+
+class PriorityCeilings(BaseModel):
+    """The highest priority that each person may give a job: that of their name, or else that of their scope."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    submit: Priority = Field(100, description="Highest priority with the scope `submit`.")
+    admin: Priority = Field(1000, description="Highest priority with the scope `admin`.")
+    people: dict[str, Priority] = Field(default_factory=dict, description="Highest priority by person.")
+
+    def of(self, person: str, *, is_admin: bool) -> int:
+        return self.people.get(person, self.admin if is_admin else self.submit)
 
 
 class Settings(ClientSettings):
@@ -108,7 +123,16 @@ class Settings(ClientSettings):
         le=365,
         description="Number of days after which the use of slots counts half in the order of the queue.",
     )
-    preemption: bool = Field(True, description="Jobs of higher priority take the slots of running ones, which resume.")
+    max_priority: PriorityCeilings = Field(
+        default_factory=PriorityCeilings,
+        description="Highest priority that people may give their jobs, by scope and by person, as in "
+        '`{"submit": 100, "people": {"ann": 500}}`. Default: 100 with the scope `submit`, 1000 with `admin`.',
+    )
+    preemption: Preemption = Field(
+        "own",
+        description="Which running jobs of lower priority a waiting job stops; they resume later: `own`, those of its "
+        "own owner; `all`, everybody's; `off`, none.",
+    )
     min_run_seconds: float = Field(
         60, ge=0, description="Minimum number of seconds that a job runs before it is preempted or given other slots."
     )

@@ -1,4 +1,4 @@
-"""Whose a job is, and how much one owner may hold and queue."""
+"""Whose a job is, how much one owner may hold and queue, and the highest priority that a person may give."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -58,3 +58,11 @@ def quota_errors(spec: JobSpec, owner: str | None, quotas: Quotas) -> Iterator[F
     if limit is not None and slots_wanted(spec) > limit:
         rule = f"exceeds the quota of {owner or LOCAL}, who may hold {limit} slots at once"
         yield FieldError("ranks", rule, spec.min_ranks, "give fewer ranks, or ask an administrator (setting quotas)")
+
+
+def priority_errors(priority: int, highest: int | None, person: str | None) -> Iterator[FieldError]:
+    """A priority above the ``highest`` that ``person`` may give; None: any."""
+    if highest is not None and priority > highest:
+        rule = f"must be at most {highest} for {person or LOCAL} (setting max_priority)"
+        hint = "give a lower one, ask an administrator to change it (PATCH /jobs/ID), or have max_priority raised"
+        yield FieldError("priority", rule, priority, hint)

@@ -31,6 +31,7 @@ class Submission:
     hold: bool = False  # wait in the queue until the job is resumed
     has_size: bool = True  # False where the request says nothing of ranks and devices per rank
     owner: str | None = None  # who submits it
+    max_priority: int | None = None  # the highest that its owner may give; None: any
     readable_by: str | None = None  # it may name jobs and bundles of this owner only; None: of everybody
     origin: CodeOrigin | None = None  # what ``code`` is fetched from, see ``jobs.packaging.sources``
 

@@ -24,7 +24,7 @@ from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOption
 from rekindle_service.jobs.packaging.manifest import take_manifest
 from rekindle_service.jobs.packaging.sources import Checkout, fetch_code, unknown_bundle
 from rekindle_service.jobs.placement import place
-from rekindle_service.jobs.quotas import Quotas, quota_errors
+from rekindle_service.jobs.quotas import Quotas, priority_errors, quota_errors
 from rekindle_service.jobs.resources import raise_if_lacking
 from rekindle_service.jobs.secret_values import without_values
 from rekindle_service.jobs.submission import BusyError, FieldError, Submission, SubmissionError
@@ -146,6 +146,7 @@ class Submitter:
             errors.append(FieldError("continue_step", rule, submission.spec.continue_step))
         if (old := submission.spec.continue_from) is not None:
             errors += check_stopped(self._readable_job(submission, old) if is_job_id(old) else None, old, self.home)
+        errors += priority_errors(submission.spec.priority, submission.max_priority, submission.owner)
         errors += self._foreign_code(submission)
         if submission.spec.is_cluster:
             return errors + self._cluster_errors(submission)

@@ -13,10 +13,13 @@ from rekindle_service.store.tables import Attempt, Event, Job
 
 _MAX_MESSAGE = 2000  # characters of a message
 _OUTCOME = ("class", "message", "rank", "exit_code", "signal", "exception", "file", "line")
-_JOB = ("id", "number", "name", "state", "attempt", "restarts", "world_size", "epoch", "epochs", "step", "steps")
+_JOB = (
+    "id", "number", "name", "owner", "state", "attempt", "restarts", "world_size", "epoch", "epochs", "step", "steps",
+)  # fmt: skip
 _TYPE_OF_KIND = {
     "submitted": EventType.SUBMITTED,
     "stalled": EventType.STALLED,
+    "preempt": EventType.PREEMPTED,
     "straggler": EventType.STRAGGLER,
     "chaos": EventType.FAULT_INJECTED,
     "snapshot_skipped": EventType.SNAPSHOT_SKIPPED,

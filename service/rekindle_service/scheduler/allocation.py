@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from rekindle.contract.job import JobSpec
 from rekindle.contract.states import JobState
+from rekindle_service.config.settings import Preemption
 from rekindle_service.jobs.placement import usable_slots
 from rekindle_service.jobs.quotas import Quotas, owner_of, slots_by_owner, slots_wanted
 from rekindle_service.machine.devices import Machine, Slot, choose_slots
@@ -13,6 +14,7 @@ from rekindle_service.machine.shares import free_shares, fullest_first, slots_wi
 from rekindle_service.scheduler import reasons
 from rekindle_service.scheduler.backfill import UNKNOWN, Holder, Reservation, Timeline, reserve
 from rekindle_service.scheduler.durations import DISPLACED_SECONDS
+from rekindle_service.scheduler.preemption import may_stop
 from rekindle_service.store.tables import Job
 
 SHOWN_POSITIONS = 200
@@ -72,6 +74,7 @@ class Situation:
     max_seconds: Callable[[Job], float | None] = _nothing
     expected: Callable[[Job], float | None] = _nothing
     quotas: Quotas = field(default_factory=Quotas)
+    preemption: Preemption = "own"
     unusable: Mapping[str, str] = field(default_factory=dict)
     lack_of_space: str | None = None
     own_lack_of_space: Callable[[Job], str | None] = _nothing
@@ -247,10 +250,17 @@ class _Round:
         if self._in.lack_of_space is not None:
             return f"disk space: {self._in.lack_of_space}"
         if first is not None:
-            return reasons.first_in_line(job, len(room), first)
+            return reasons.first_in_line(job, len(room), first) + self._kept_from(job)
         kind = job.spec.device_kind
         before = next(each for each in self.plan.reservations if each.job.spec.device_kind == kind)
         return reasons.behind(job, len(room), before)
+
+    def _kept_from(self, job: Job) -> str:
+        """What running jobs of lower priority keep their slots although this one waits for them."""
+        kind, preemption = job.spec.device_kind, self._in.preemption
+        lower = [each for each in self._in.holding if each.spec.device_kind == kind and each.priority < job.priority]
+        kept = any(not may_stop(job, each, preemption) for each in lower)
+        return reasons.NOT_STOPPED[preemption] if kept else ""
 
     def _count_active(self, job: Job) -> None:
         if job.experiment_id is not None:

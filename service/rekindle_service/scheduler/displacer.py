@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from rekindle.contract.states import HOLDING_SLOTS
+from rekindle_service.config.settings import Preemption
 from rekindle_service.jobs.quotas import Quotas, slots_by_owner
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.health import DeviceHealth
@@ -23,7 +24,7 @@ _FREE_SECONDS = 5.0  # that a slot has been free before a running job grows into
 class DisplacementRules:
     """Of the settings."""
 
-    preemption: bool = True
+    preemption: Preemption = "own"
     min_run: float = 60.0  # seconds
     quotas: Quotas = field(default_factory=Quotas)
 
@@ -66,7 +67,7 @@ def displacements(
         kind = head.spec.device_kind
         if kind in blocked:
             continue
-        found = displace_for(head, room, now, rules.min_run, preemption=rules.preemption)
+        found = displace_for(head, room, now, rules.min_run, rules.preemption)
         if found is None:
             blocked.add(kind)
             continue

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rekindle.contract.states import JobIntent
+from rekindle_service.config.settings import Preemption
 from rekindle_service.jobs.quotas import Quotas, owner_of, slots_of, slots_wanted
 from rekindle_service.machine.devices import Machine
 from rekindle_service.scheduler.allocation import Allocation, Situation, allocate
@@ -60,9 +61,15 @@ class QueuePlanner:
     """One thread calls it. ``fair_share_days``: half-life of what an owner has used."""
 
     def __init__(
-        self, store: Store, machine: Machine, *, quotas: Quotas | None = None, fair_share_days: float = 7.0
+        self,
+        store: Store,
+        machine: Machine,
+        *,
+        quotas: Quotas | None = None,
+        preemption: Preemption = "own",
+        fair_share_days: float = 7.0,
     ) -> None:
-        self._machine, self._quotas = machine, quotas or Quotas()
+        self._machine, self._quotas, self._preemption = machine, quotas or Quotas(), preemption
         self.state = QueueState(store)
         self.usage = UsageMeter(store.usage, fair_share_days * _DAY)
         self._planned_at = self._shown_at = float("-inf")  # time.monotonic()
@@ -99,6 +106,7 @@ class QueuePlanner:
             max_seconds=forecast.max_seconds,
             expected=forecast.expected,
             quotas=self._quotas,
+            preemption=self._preemption,
             unusable=unusable,
             lack_of_space=lack_of_space,
             own_lack_of_space=own_lack_of_space,

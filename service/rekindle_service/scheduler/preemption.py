@@ -1,8 +1,8 @@
 """Whose slots a waiting job gets. Pure: rows in, what is to happen to which job out.
 
-A job of lower priority is stopped and goes back to the queue; an elastic one gives up ranks instead, also for a job of
-its own priority, since it has those above its least number only while nobody needs them; but for that it must have
-saved something before.
+A job of lower priority is stopped and goes back to the queue, by default only one of the same owner. An elastic one
+gives up ranks instead, also for a job of its own priority or of another owner, since it has those above its least
+number only while nobody needs them; but for that it must have saved something before.
 """
 
 import itertools
@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rekindle.contract.states import JobIntent, JobState
+from rekindle_service.config.settings import Preemption
+from rekindle_service.job_wording import quoted_label
 from rekindle_service.jobs.placement import usable_slots
+from rekindle_service.jobs.quotas import owner_of
 from rekindle_service.machine.devices import Machine, Slot, choose_slots
 from rekindle_service.store.mutations import is_stopping
 from rekindle_service.store.tables import Job
@@ -79,21 +82,28 @@ class Room:
         return choose_slots(slots, head.spec.min_devices, self.machine.links, head.spec.links)
 
 
+def may_stop(head: Job, job: Job, preemption: Preemption) -> bool:
+    """Whether ``head`` may stop ``job``, once that has had its slots long enough."""
+    permitted = preemption == "all" or (preemption == "own" and owner_of(head) == owner_of(job))
+    return permitted and job.priority < head.priority
+
+
 def displace_for(
-    head: Job, room: Room, now: float, min_run: float, *, preemption: bool = True
+    head: Job, room: Room, now: float, min_run: float, preemption: Preemption = "own"
 ) -> list[Displacement] | None:
     """What frees enough slots for ``head``: nothing where enough are free or about to be, None where nothing can.
 
     The fewest jobs are stopped; among as few, those that lose the least work since they last saved, in minutes, then
     those of the lowest priority, then the youngest. ``now`` in seconds since the epoch; a job that has its slots for
-    less than ``min_run`` seconds keeps them. ``preemption`` False: no job is stopped, elastic ones still give up ranks.
+    less than ``min_run`` seconds keeps them. Where ``preemption`` forbids to stop a job, an elastic one still gives up
+    ranks.
     """
     if room.choose(head) is not None:
         return []
     able = [job for job in room.holding if job.spec.device_kind == head.spec.device_kind and _may_change(job)]
-    elastic = [job for job in able if _may_shrink(job, head, now, min_run)]
-    lower = [job for job in able if job.priority < head.priority and is_settled(job, now, min_run)]
-    lower = sorted(lower, key=lambda job: _cost([job], now)) if preemption else []
+    elastic = [job for job in able if _may_shrink(job, head, now, min_run, preemption)]
+    lower = [job for job in able if may_stop(head, job, preemption) and is_settled(job, now, min_run)]
+    lower.sort(key=lambda job: _cost([job], now))
 
     def frees_enough(stopped: Sequence[Job]) -> bool:
         left = [name for job in stopped for name in job.devices]
@@ -163,14 +173,14 @@ def _is_growing(job: Job) -> bool:
     return job.wanted_devices is not None and set(job.wanted_devices) == set(job.devices)
 
 
-def _may_shrink(job: Job, head: Job, now: float, min_run: float) -> bool:
+def _may_shrink(job: Job, head: Job, now: float, min_run: float, preemption: Preemption) -> bool:
     if not is_elastic(job) or job.state is JobState.STARTING:
         return False
     if _is_growing(job):
         return True  # nothing is lost
     if job.wanted_devices is not None or not is_settled(job, now, min_run):
         return False
-    return job.priority < head.priority or (job.priority == head.priority and unsaved_seconds(job, now) < math.inf)
+    return may_stop(head, job, preemption) or (job.priority <= head.priority and unsaved_seconds(job, now) < math.inf)
 
 
 def _used(job: Job) -> list[str]:
@@ -197,7 +207,7 @@ def _displacements(head: Job, stopped: Sequence[Job], elastic: Sequence[Job], ro
     """``stopped`` go back to the queue; of ``elastic``, the lowest and youngest give up ranks, no more than needed."""
     left = [name for job in stopped for name in job.devices]
     made = [
-        Displacement(job, "preempt", f"Job #{head.number}, of priority {head.priority}, gets its slots.", head.id)
+        Displacement(job, "preempt", f"{_named(head)}, of priority {head.priority}, gets its slots.", head.id)
         for job in stopped
     ]
     for job in sorted(elastic, key=lambda job: (not _is_growing(job), job.priority, -job.number)):
@@ -206,6 +216,12 @@ def _displacements(head: Job, stopped: Sequence[Job], elastic: Sequence[Job], ro
             left += given
             made.append(_shrink(job, head, given))
     return made
+
+
+def _named(head: Job) -> str:
+    """``Job "urgent" (#8) of ann``."""
+    label = quoted_label(head.name, head.number)
+    return f"{label[0].upper()}{label[1:]} of {owner_of(head)}"
 
 
 def _give_up(job: Job, head: Job, room: Room, left: Sequence[str]) -> list[str]:
@@ -223,4 +239,4 @@ def _shrink(job: Job, head: Job, given: Sequence[str]) -> Displacement:
     each = job.spec.devices_per_rank
     ranks, before = len(wanted) // each, len(_used(job)) // each
     size = f"it keeps its {ranks_text(ranks)}" if ranks == before else f"{ranks_text(ranks)} instead of {before}"
-    return Displacement(job, "resize", f"Job #{head.number} gets {slots_text(len(given))}: {size}.", head.id, wanted)
+    return Displacement(job, "resize", f"{_named(head)} gets {slots_text(len(given))}: {size}.", head.id, wanted)

@@ -12,6 +12,13 @@ from rekindle_service.store.tables import Job
 NO_CLUSTER = "Slurm, whose commands this server does not find: install them (slurm-client) or cancel the job"
 HELD = "held: it starts when it is resumed"
 
+NOT_STOPPED = {
+    "off": "; its priority stops no running job (preemption is off)",
+    "own": "; its priority does not stop jobs of other owners (preemption is own)",
+    "all": "",
+}
+"""What a waiting job adds that must not stop running jobs of lower priority, by the setting ``preemption``."""
+
 _LINK_NAMES = {
     LinkRule.PREFERRED: "",
     LinkRule.REQUIRED: ", each pair linked",

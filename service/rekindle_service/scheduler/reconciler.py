@@ -69,7 +69,9 @@ class Reconciler:
             store,
             home,
             self._runner,
-            QueuePlanner(store, machine, quotas=quotas, fair_share_days=fair_share_days),
+            QueuePlanner(
+                store, machine, quotas=quotas, preemption=displacement.preemption, fair_share_days=fair_share_days
+            ),
             Displacer(store, machine, displacement, health),
             health,
             has_cluster=self._running.has_cluster,

@@ -28,7 +28,7 @@ HISTORY = {
     "state": "The job went from `from_state` to `to_state`; `reason` says why.",
     "intent": "A person, or the server, wants the job to be held, drained, resumed or cancelled.",
     "changed": "A person has changed the name, priority, failure limit, tags or note; or the server a notice.",
-    "preempt": "A job of higher priority gets the slots.",
+    "preempt": "A job of higher priority gets the slots; `reason` names it and its owner.",
     "resize": "The job gets more or fewer slots.",
     "device": "A slot of the job is not used any more: a person or a fault has taken it.",
     "pruned": "Snapshots, output or metrics were removed to free space.",

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import StringConstraints
 
 from rekindle.contract.states import TERMINAL, JobState
-from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
+from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy, submitted_by
 from rekindle_service.api.job_references import resolve_experiment
 from rekindle_service.api.pagination import Page, PageParamsDep, RowPageParamsDep, paginate
 from rekindle_service.api.permissions import IdempotencyKey, IdentityDep, require_access
@@ -68,7 +68,8 @@ def submit_experiment(
     if experiment is None:
         planned, trials = plan_experiment(body, state.machine)
         planned.owner = identity.person
-        owned = [(trial, replace(each, owner=identity.person, readable_by=readable_by)) for trial, each in trials]
+        submitter = submitted_by(state, identity, readable_by)
+        owned = [(trial, replace(each, **submitter)) for trial, each in trials]
         experiment = submit_jobs(state.submitter, planned, owned, key)
         state.wake()
     response.headers["Location"] = f"/api/v1/experiments/{experiment.id}"

@@ -7,7 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
-from rekindle_service.api.dependencies import AppState, AppStateDep, JobDep, ReadableBy, RunDirDep
+from rekindle_service.access.permissions import Identity
+from rekindle_service.api.dependencies import AppState, AppStateDep, JobDep, ReadableBy, RunDirDep, submitted_by
 from rekindle_service.api.job_json import spliced
 from rekindle_service.api.job_references import resolve_job
 from rekindle_service.api.pagination import Page, RowPageParamsDep
@@ -22,6 +23,8 @@ from rekindle_service.api.worker_pools import SUBMISSIONS
 from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.jobs import actions
 from rekindle_service.jobs.job_filter import find_jobs, parse_filter
+from rekindle_service.jobs.quotas import priority_errors
+from rekindle_service.jobs.submission import SubmissionError
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 
@@ -45,7 +48,7 @@ def submit_job(
     idempotency_key: IdempotencyKey,
 ) -> JobPublic:
     """Submit a job. Its code is copied now: later edits do not affect it."""
-    submission = replace(submission_of(body), owner=identity.person, readable_by=readable_by)
+    submission = replace(submission_of(body), **submitted_by(state, identity, readable_by))
     job = state.submitter.submit(submission, keyed(idempotency_key, body))
     state.wake()
     response.headers["Location"] = f"/api/v1/jobs/{job.id}"
@@ -111,9 +114,10 @@ def read_job(job: JobDep) -> JobPublic:
 
 
 @router.patch("/jobs/{job_id}")
-def patch_job(state: AppStateDep, job: JobDep, body: JobPatch) -> JobPublic:
+def patch_job(state: AppStateDep, identity: IdentityDep, job: JobDep, body: JobPatch) -> JobPublic:
     """Change the name, priority, failure limit, tags or note of a job, or put one that has ended into the archive."""
     changes = body.model_dump(exclude_none=True)
+    _check_priority(state, identity, job, changes.get("priority", job.priority))
     filed: dict[str, bool] = {name: changes.pop(name) for name in ("archived", "seen") if name in changes}
     if filed:
         job = _filed(state, job, filed)
@@ -121,6 +125,13 @@ def patch_job(state: AppStateDep, job: JobDep, body: JobPatch) -> JobPublic:
         job = state.store.patch_job(job.id, **changes) or job
         state.wake()
     return job_public(job)
+
+
+def _check_priority(state: AppState, identity: Identity, job: Job, priority: int) -> None:
+    """Everybody may lower a priority. Raises SubmissionError for one above what the person may give."""
+    highest = max(state.access.permissions.max_priority(identity), job.priority)
+    if errors := [*priority_errors(priority, highest, identity.person)]:
+        raise SubmissionError(errors)
 
 
 def _filed(state: AppState, job: Job, filed: Mapping[str, bool]) -> Job:

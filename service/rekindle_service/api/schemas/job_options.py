@@ -15,13 +15,13 @@ from rekindle_service.api.schemas.field_types import (
     MaxFailures,
     Monitor,
     PathText,
-    Priority,
     RequestModel,
     Seconds,
     SlurmWord,
     VariableName,
     require_one,
 )
+from rekindle_service.config.settings import Priority
 
 _Size = Annotated[int, Field(ge=1, le=MAX_RANKS)]
 
@@ -154,7 +154,8 @@ class JobOptions(ApiModel):
     """NVLink between the GPUs of the job: `preferred` takes the free GPUs with the fastest links, `required` only
     linked ones, `avoided` none that are linked."""
     priority: Priority = 0
-    """Priority in the queue; higher starts first. A job of higher priority may preempt running ones."""
+    """Priority in the queue; higher starts first, and stops running jobs of lower priority for the time being: by
+    default only those of its owner (setting `preemption`). `max_priority` limits it."""
     after: Annotated[list[str], Field(max_length=100)] = []
     """Ids of jobs that must have succeeded before this one starts."""
     after_any: Annotated[list[str], Field(max_length=100)] = []

@@ -12,13 +12,13 @@ from rekindle_service.api.schemas.field_types import (
     Name,
     Note,
     PathText,
-    Priority,
     RequestModel,
     Tags,
     range_from_number,
     require_one,
 )
 from rekindle_service.api.schemas.job_options import Code, JobOptions, NodeRange, RankRange, SlurmRequest
+from rekindle_service.config.settings import Priority
 
 
 def _ranks(value: Any) -> Any:
@@ -70,7 +70,7 @@ class JobPatch(RequestModel):
     name: Name | None = None
     """New name, at most 200 characters."""
     priority: Priority | None = None
-    """New priority, -1,000 to 1,000; higher starts first."""
+    """New priority, -1,000 to 1,000; higher starts first, and may stop running jobs of lower priority."""
     max_failures: MaxFailures | None = None
     """New number of failures in a row without progress after which the job fails, 1 to 1,000."""
     tags: Tags | None = Field(None, examples=[["baseline", "paper/table-2"]])

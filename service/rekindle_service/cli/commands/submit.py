@@ -39,7 +39,11 @@ KEEP_LINKS_HELP = "Keep links that lead out of the code, such as those to data. 
 ENV_HELP = "Environment variable; K alone copies its value from this shell. Repeatable."
 PYTHON_HELP = "Python interpreter of the job; active: that of this shell. (default: the server's)"
 RESTART_HELP = "Arguments to append from the second attempt on, in quotes. Repeatable."
-PRIORITY_HELP = "Jobs of higher priority start first, from -1000 to 1000. (default: 0)"
+PRIORITY_HELP = (
+    "Jobs of higher priority start first and stop running ones of lower priority, which resume later: by default only "
+    "your own (setting preemption). From -1000 to 1000, without the scope admin to 100 (setting max_priority). "
+    "(default: 0)"
+)
 HOLD_HELP = "Hold the job in the queue until `rekindle resume`. (default: start when slots are free)"
 AFTER_HELP = "Start only after this job has succeeded. Repeatable."
 AFTER_ANY_HELP = "Start only after this job has ended, in any way. Repeatable."

@@ -76,7 +76,7 @@ export const CANCEL = {
 export const PRIORITY = {
   verb: "Change the priority of",
   done: "changed",
-  consequence: "Queued jobs with a higher priority start first; running jobs are not affected. From −1000 to 1000, default 0.",
+  consequence: "Queued jobs with a higher priority start first and stop running ones of lower priority, which resume later: by default only those of the same owner. From −1000 to 1000, default 0.",
   possible: (job) => !hasEnded(job),
   fields: (job) => [field("Priority", "priority", h("input", { type: "number", min: -1000, max: 1000, value: job?.priority ?? 0, required: true }))],
   run: ({ id }, chosen) => call("PATCH /jobs/{job_id}", { job_id: id }, { priority: Number(chosen.get("priority")) }),
