@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer
+from disks import remount, tmpfs
 from job_examples import names_in
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.jobs.cluster_rules import NO_SLURM
@@ -326,6 +327,17 @@ def test_health_and_readiness_need_no_token(server: ApiServer) -> None:
     assert server.stranger.get("/healthz").json()["status"] == "ok"
     ready = server.stranger.get("/readyz")
     assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+
+
+def test_a_server_whose_disk_forbids_writing_is_not_ready(server: ApiServer) -> None:
+    runs = server.state.home.runs
+    with tmpfs(runs, "200m"):
+        remount(runs, writable=False)
+        answer = server.stranger.get("/readyz")
+    assert (answer.status_code, answer.json()["checks"]["disk"]) == (
+        503,
+        f"{runs} cannot be written: Read-only file system",
+    )
 
 
 def test_below_the_watermark_of_readyz_no_job_is_accepted(

@@ -6,6 +6,7 @@ import secrets
 import shutil
 import time
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from rekindle.contract.files import atomic_write, read_json, write_json
 from rekindle.contract.locks import ExclusiveLock, LockHeldError
@@ -71,6 +72,19 @@ class Home:
             return None
         purpose = f" ({needed >> 20} MB for its next checkpoint)" if needed else ""
         return f"{free >> 20} MB free, at least {(MIN_FREE_BYTES + needed) >> 20} MB are needed{purpose}"
+
+    def unwritable(self) -> str | None:
+        """Why nothing can be written to the disk of the home or of the runs; None where it can.
+
+        A file system that has found an error forbids writing, without being mounted so.
+        """
+        for directory in (self.root, self.runs):
+            try:
+                with TemporaryFile(dir=directory):
+                    pass
+            except OSError as error:
+                return f"{directory} cannot be written: {error.strerror}"
+        return None
 
     def create(self, *, traversable: bool = False) -> None:
         """Create the directories, readable by their owner only. Raises OSError.

@@ -46,7 +46,7 @@ async def healthz() -> Health:
 @router.get("/readyz", responses={503: {"model": Readiness}})
 @CHECKS.route
 def readyz(state: AppStateDep, response: Response) -> Readiness:
-    """Check that the server can accept jobs: the database responds, the scheduler runs, the disk has free space.
+    """Check that the server can accept jobs: the database responds, the scheduler runs, the disk has free space and can be written.
 
     The scheduler counts as stuck 30 seconds after its latest iteration. `jobs` names running jobs whose files do not
     respond: they alone are affected.
@@ -54,7 +54,7 @@ def readyz(state: AppStateDep, response: Response) -> Readiness:
     checks = {
         "database": _database(state),
         "scheduler": state.scheduler_health().problem() or "ok",
-        "disk": state.home.lack_of_space() or "ok",
+        "disk": state.home.lack_of_space() or state.home.unwritable() or "ok",
     }
     ready = all(result == "ok" for result in checks.values())
     if (jobs := state.scheduler_health().jobs_problem()) is not None:
