@@ -14,6 +14,12 @@ def test_no_directory_on_the_way_may_be_a_link(tmp_path: Path) -> None:
     assert list_numbers(run / "ranks") == []
 
 
+def test_no_path_leads_out_by_its_parent(tmp_path: Path) -> None:
+    (tmp_path / "run" / "code").mkdir(parents=True)
+    (tmp_path / "token").write_text("secret")
+    assert open_beneath(tmp_path / "run", tmp_path / "run" / "code" / ".." / ".." / "token") is None
+
+
 def test_the_root_itself_may_be_reached_by_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "file").write_text("here")

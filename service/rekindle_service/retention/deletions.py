@@ -5,8 +5,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import structlog
 from rekindle.contract.backoff import exponential_backoff
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.safe_open import directory_beneath
 from rekindle_service.config.home import DELETED, Home
 from rekindle_service.retention.remove_tree import remove_tree
 
@@ -81,7 +81,7 @@ class Deletions:
         Raises OSError where it cannot be moved.
         """
         trash = self._home.runs / f"{DELETED}{path.name}-{secrets.token_hex(6)}"
-        with opened_beneath(root, path.parent) as directory:
+        with directory_beneath(root, path.parent) as directory:
             os.rename(path.name, trash, src_dir_fd=directory)  # relative to a descriptor
         self._request(_Deletion(trash))
 
@@ -210,17 +210,3 @@ def _move(source: Path, trash: Path) -> None:
     """Under its own name until now, from now on under that of the trash; a second try finds it moved."""
     with suppress(FileNotFoundError):
         source.rename(trash)
-
-
-@contextmanager
-def opened_beneath(root: Path, directory: Path) -> Iterator[int]:
-    """A descriptor of ``directory``, to which no link below ``root`` leads. Raises OSError."""
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for part in directory.relative_to(root).parts:
-            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-            os.close(fd)
-            fd = inner
-        yield fd
-    finally:
-        os.close(fd)

@@ -14,13 +14,13 @@ import structlog
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
 from rekindle.contract.run_dir.snapshots import Manifest, SnapshotDir, read_pins, step_name
-from rekindle.contract.safe_open import open_beneath, stat_beneath
+from rekindle.contract.safe_open import directory_beneath, open_beneath, stat_beneath
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.config.home import DELETED, Home
 from rekindle_service.jobs.actions import SNAPSHOTS_LOCK
 from rekindle_service.jobs.packaging.bundles import Bundles, bundle_id_of
 from rekindle_service.periodic_thread import PeriodicThread
-from rekindle_service.retention.deletions import Deletions, opened_beneath
+from rekindle_service.retention.deletions import Deletions
 from rekindle_service.retention.disk_usage import BLOCK_BYTES, DiskUsage, measure_directory
 from rekindle_service.retention.rules import Item, ItemKind, Rules, Snapshot, StoredJob, plan_jobs
 from rekindle_service.run_readers.ranks import rank_numbers, read_attempts
@@ -178,7 +178,10 @@ class Pruner:
             if job is None or job.state not in TERMINAL or lock_holder(run_dir.keeper_lock) is not None:
                 return "its job was resumed or deleted meanwhile"
             for path in _logs(run_dir):
-                with suppress(FileNotFoundError, NotADirectoryError), opened_beneath(run_dir.root, path.parent) as fd:
+                with (
+                    suppress(FileNotFoundError, NotADirectoryError),
+                    directory_beneath(run_dir.root, path.parent) as fd,
+                ):
                     os.unlink(path.name, dir_fd=fd)  # relative to a descriptor
         return None
 
@@ -252,7 +255,7 @@ def _remains(run_dir: RunDir) -> list[Snapshot]:
     """Directories of snapshots that were being written or deleted when their process died, and quarantined ones."""
     prefixes = (".tmp-", ".old-", ".trash-", "quarantine-")
     names: list[str] = []
-    with suppress(OSError), opened_beneath(run_dir.root, run_dir.snapshots) as fd:
+    with suppress(OSError), directory_beneath(run_dir.root, run_dir.snapshots) as fd:
         names = sorted(name for name in os.listdir(fd) if name.startswith(prefixes))  # noqa: PTH208  # by descriptor
     return [Snapshot(name, measure_directory(run_dir.snapshots / name)) for name in names]
 

@@ -3,7 +3,8 @@
 import errno
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -58,13 +59,24 @@ def open_beneath(root: Path, path: Path) -> BinaryIO | None:
     to the server's token, a FIFO that would block a thread for ever and a device all count as absent.
     """
     try:
-        directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            return open_in(directory, path.relative_to(root))
-        finally:
-            os.close(directory)
+        with directory_beneath(root, path.parent) as directory:
+            return open_regular(path.name, directory)
     except (OSError, ValueError):
         return None
+
+
+@contextmanager
+def directory_beneath(root: Path, path: Path) -> Iterator[int]:
+    """A descriptor of the directory ``path``, to which no link below ``root`` leads. Raises OSError and ValueError."""
+    top = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        directory = open_directory(path.relative_to(root), top)
+    finally:
+        os.close(top)
+    try:
+        yield directory
+    finally:
+        os.close(directory)
 
 
 def open_in(directory: int, path: Path) -> BinaryIO:
@@ -79,10 +91,12 @@ def open_in(directory: int, path: Path) -> BinaryIO:
 def open_directory(path: Path, directory: int | None = None) -> int:
     """A descriptor of the directory at ``path``, on the way to which nothing may be a link, nor itself.
 
-    ``path`` is absolute, or relative to the open ``directory``. Whoever replaces one of the directories later changes
-    nothing of what the descriptor shows. Raises OSError.
+    ``path`` is absolute, or relative to the open ``directory``, which ``..`` would leave. Whoever replaces one of the
+    directories later changes nothing of what the descriptor shows. Raises OSError.
     """
     parts = path.parts if directory is not None else path.parts[1:]
+    if ".." in parts:
+        raise FileNotFoundError(errno.ENOENT, "must not have .. in its path", str(path))
     current = os.open("/", _ON_THE_WAY) if directory is None else os.dup(directory)
     try:
         for part in parts[:-1]:
