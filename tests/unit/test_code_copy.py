@@ -5,8 +5,6 @@ import os
 import resource
 import shutil
 import socket
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 from rekindle_service.jobs.packaging import code_copy
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code
 from rekindle_service.jobs.packaging.ignore_rules import CopyOptions
+from swaps import swapping
 
 FILES = {"train.py", "data/a.bin", "data/keep.txt", "src/data/b.bin", "src/model.py", "out/last.ckpt", "notes.md"}
 
@@ -201,22 +200,6 @@ def test_a_wrong_pattern_is_refused_with_its_position(source, copy):
         copy()
 
 
-_SWAPS = """
-import itertools, os, sys
-source, secrets = sys.argv[1:]
-swapped = [(f"{source}/train.py", f"{secrets}/train.py"), (f"{source}/data", f"{secrets}/data"), (source, secrets)]
-for path, _ in swapped:
-    os.path.islink(path) and os.unlink(path)
-for path, goal in itertools.cycle(swapped):
-    os.rename(path, f"{path}.kept")
-    os.symlink(goal, path)
-    os.unlink(path)
-    os.rename(f"{path}.kept", path)
-    sys.stdout.write(".")
-    sys.stdout.flush()
-"""
-
-
 @pytest.mark.long
 def test_files_and_directories_that_are_swapped_for_links_meanwhile_show_nothing(source, tmp_path):
     """A person may swap what the server has looked at for a link to what only the server may read."""
@@ -224,22 +207,24 @@ def test_files_and_directories_that_are_swapped_for_links_meanwhile_show_nothing
     for name in FILES:
         (secrets / name).parent.mkdir(parents=True, exist_ok=True)
         (secrets / name).write_text("secret")
-    argv = [sys.executable, "-c", _SWAPS, source, secrets]
-    copied, swaps = 0, 0
-    with subprocess.Popen(argv, stdout=subprocess.PIPE) as swapping:
-        os.set_blocking(swapping.stdout.fileno(), False)
-        try:
-            while copied < 200 or swaps < 10_000:
-                target = tmp_path / "copy"
-                with suppress(CodeCopyError):
-                    copy_code(source, target, exclude=tmp_path / "home", check=lambda root: refuse(root, secrets))
-                    copied += 1
-                swaps += len(swapping.stdout.read() or b"")
-                found = [path for path in names(target) if not (target / path).is_symlink()] if target.exists() else []
-                assert [path for path in found if "secret" in (target / path).read_text()] == []
-                shutil.rmtree(target, ignore_errors=True)
-        finally:
-            swapping.kill()
+    goals = {source / name: secrets / name for name in ("train.py", "data")} | {source: secrets}
+    copied = 0
+    with swapping(goals) as swaps:
+        while copied < 200 or swaps.count < 10_000:
+            target = tmp_path / "copy"
+            with suppress(CodeCopyError):
+                copy_code(source, target, exclude=tmp_path / "home", check=lambda root: refuse(root, secrets))
+                copied += 1
+            found = [path for path in names(target) if not (target / path).is_symlink()] if target.exists() else []
+            assert [path for path in found if "secret" in (target / path).read_text()] == []
+            shutil.rmtree(target, ignore_errors=True)
+
+
+def test_no_more_of_a_file_is_copied_than_it_had_when_it_was_found(tmp_path):
+    """A file may grow as fast as it is copied, and those of /proc show what is the server's."""
+    copied = tmp_path / "copy"
+    copy_code(Path("/proc/self"), copied, exclude=tmp_path / "home", options=CopyOptions(["*", "!/environ"]))
+    assert {name: (copied / name).read_bytes() for name in names(copied)} == {"environ": b""}
 
 
 def refuse(root, secrets):

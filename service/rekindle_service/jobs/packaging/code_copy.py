@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -145,14 +144,15 @@ def _walk(tree: CodeTree, exclude: Path, rules: IgnoreRules) -> Iterator[tuple[P
             rules.enter(tree.root / directory, fd)
             with os.scandir(fd) as entries:
                 for entry in entries:
-                    path, is_directory = directory / entry.name, entry.is_dir(follow_symlinks=False)
+                    path, status = directory / entry.name, entry.stat(follow_symlinks=False)
+                    is_directory = stat.S_ISDIR(status.st_mode)
                     if entry.name in EXCLUDED or entry.name.endswith(".pyc") or tree.root / path == exclude:
                         continue
                     if is_directory and _is_environment(entry.name, fd):
                         continue
                     if rules.excludes(tree.root / path, is_directory=is_directory):
                         continue
-                    yield path, entry.stat(follow_symlinks=False)
+                    yield path, status
                     if is_directory:
                         directories.append(path)
         finally:
@@ -190,12 +190,25 @@ def _link_text(root: Path, link: Path, *, keep_links: bool) -> str:
 
 def _copy_file(tree: CodeTree, path: Path, found: os.stat_result, target: Path) -> None:
     with tree.open(path, found) as reader, target.open("xb") as writer:
-        shutil.copyfileobj(reader, writer, 1 << 20)
-        writer.flush()
-        status = os.fstat(reader.fileno())
-        os.fchmod(writer.fileno(), stat.S_IMODE(status.st_mode))
-        os.utime(writer.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
-        os.fsync(writer.fileno())
+        copy_content(reader, writer, found)
+
+
+def copy_content(reader: BinaryIO, writer: BinaryIO, found: os.stat_result) -> None:
+    """Copy with mode and times, durably, at most the bytes that were found: a file may grow, or be endless as in /proc.
+
+    Blocks are shared where the file system can.
+    """
+    left = found.st_size
+    try:
+        while left and (copied := os.copy_file_range(reader.fileno(), writer.fileno(), min(left, 1 << 30))):
+            left -= copied
+    except OSError:
+        while left and (block := os.read(reader.fileno(), min(left, 1 << 20))):
+            left -= writer.write(block)
+    writer.flush()
+    os.fchmod(writer.fileno(), stat.S_IMODE(found.st_mode))
+    os.utime(writer.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
+    os.fsync(writer.fileno())
 
 
 def _too_big(inventory: Inventory) -> CodeCopyError:
