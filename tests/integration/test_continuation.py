@@ -1,6 +1,7 @@
 """A job that continues another: new code, the files that the old script wrote, and the old snapshots."""
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +19,8 @@ from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submission import SubmissionError
 from rekindle_service.jobs.submitter import Submitter
+from rekindle_service.store import StorageError
+from swaps import swapping
 
 OLD_CODE = {"train.py": "old", "config.yaml": "a", "edited.yaml": "a", "start.pt": "raw"}
 NEW_CODE = {"train.py": "new", "config.yaml": "a", "edited.yaml": "b", "new.py": "new"}
@@ -175,3 +178,45 @@ def test_nothing_that_a_link_leads_to_outside_is_taken_over(submitter, old, code
     assert names_in(after.snapshots) == ["000000000003", "own"]
     assert {str(path.relative_to(after.code)) for path in after.code.rglob("*") if path.is_file()} == set(NEW_CODE)
     assert secret.stat().st_nlink == 1
+
+
+def test_nothing_is_written_where_a_link_in_the_new_code_leads(submitter, old, code, tmp_path):
+    """Such a link may be kept on request, and the old job has chosen names and contents."""
+    before = tmp_path / "of the server"
+    write(before, {"token": "secret"})
+    (code / "out").symlink_to(before)
+    run_dir = submitter.home.run_dir(old.id)
+    write(run_dir.code, {"out/token": "forged", "out/rekindle.toml": "forged"})
+    run_dir.code_manifest.unlink()
+    assert "out/token" in problem(submitter, code, old.id, keep_links=True)
+    assert {path.name: path.read_text() for path in before.iterdir()} == {"token": "secret"}
+
+
+@pytest.mark.long
+def test_a_job_that_has_not_ended_after_all_gains_nothing_by_swapping_its_files_for_links(
+    submitter, old, code, tmp_path
+):
+    """Its end is what it has reported; under a sandbox the server may read more than the job."""
+    secrets, run_dir = tmp_path / "of the server", submitter.home.run_dir(old.id)
+    write(secrets, {"epoch-1.pt": "secret", "model.pt": "secret", "000000000003/model.pt": "secret"})
+    write(secrets, {"out/epoch-1.pt": "secret", "own/model.ckpt": "secret", "000000000003/rank-0.pt": "secret"})
+    (secrets / "000000000003" / MANIFEST).write_bytes((run_dir.snapshots / "000000000003" / MANIFEST).read_bytes())
+    goals = {
+        run_dir.code / "out" / "epoch-1.pt": secrets / "epoch-1.pt",
+        run_dir.code / "out": secrets / "out",
+        run_dir.code: secrets,
+        run_dir.snapshots / "000000000003" / "model.pt": secrets / "model.pt",
+        run_dir.snapshots / "000000000003": secrets / "000000000003",
+        run_dir.snapshots: secrets,
+    }
+    continued = 0
+    with swapping(goals) as swaps:
+        while continued < 100 or swaps.count < 10_000:
+            with suppress(SubmissionError, StorageError):
+                job = submitter.submit(a_submission(code, continue_from=old.id))
+                found = submitter.home.run_dir(job.id)
+                files = [path for path in found.root.rglob("*") if path.is_file() and not path.is_symlink()]
+                assert [path for path in files if b"secret" in path.read_bytes()] == []
+                end(submitter, job)
+                continued += 1
+    assert {path.stat().st_nlink for path in secrets.rglob("*") if path.is_file()} == {1}

@@ -270,6 +270,8 @@ class Submitter:
         before = self.store.job(old_id)
         try:
             continue_run(self.home.run_dir(old_id), new, job_id, last_step)
+        except CodeCopyError as error:
+            raise SubmissionError([FieldError("continue_from", error.rule, old_id, error.hint)]) from error
         except PermissionError as error:
             rule = f"must be a job whose files the user of this one may read ({error})"
             raise SubmissionError([FieldError("continue_from", rule, old_id)]) from error

@@ -1,23 +1,30 @@
 """A job that continues another: new code, with the files that the old job's script wrote and its snapshots."""
 
-import filecmp
 import os
 import shutil
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rekindle.contract.files import atomic_write, fsync_directory
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.snapshots import MANIFEST, SnapshotDir, step_of
-from rekindle.contract.safe_open import open_regular
+from rekindle.contract.run_dir.snapshots import (
+    MANIFEST,
+    MAX_MANIFEST_BYTES,
+    BadSnapshotError,
+    Manifest,
+    SnapshotDir,
+    step_of,
+)
+from rekindle.contract.safe_open import directory_beneath, open_directory, open_regular
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.config.home import Home
-from rekindle_service.jobs.packaging.code_copy import EXCLUDED
+from rekindle_service.jobs.packaging.code_copy import EXCLUDED, CodeCopyError, CodeTree, copy_content
 from rekindle_service.jobs.packaging.code_diff import read_manifest
-from rekindle_service.jobs.packaging.manifest import CodeFile, describe
+from rekindle_service.jobs.packaging.manifest import CodeFile, describe, describe_file, describe_link
 from rekindle_service.jobs.submission import FieldError, SubmissionError
 from rekindle_service.run_readers.snapshots import next_checkpoint_bytes, read_snapshots
 from rekindle_service.store.tables import Job
@@ -25,6 +32,7 @@ from rekindle_service.store.tables import Job
 _FIELD = "continue_from"
 _INTERNAL = (".tmp-", ".old-", ".trash-", "quarantine-")  # of a snapshot directory; see ``contract.run_dir.snapshots``
 _NAMED_CONFLICTS = 5
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def check_stopped(job: Job | None, job_id: str, home: Home) -> list[FieldError]:
@@ -41,17 +49,91 @@ def check_stopped(job: Job | None, job_id: str, home: Home) -> list[FieldError]:
     return []
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A regular file, or a link with its text, in an open directory of the old run, which its job may still change."""
+
+    tree: CodeTree
+    path: Path  # in ``tree``
+    status: os.stat_result
+    link: str | None
+
+    def describe(self) -> CodeFile:
+        """Raises CodeCopyError where it is another one by now, and OSError."""
+        if self.link is not None:
+            return describe_link(self.link)
+        with self.tree.open(self.path, self.status) as file:
+            return describe_file(file)
+
+    def is_same(self, submitted: CodeFile) -> bool:
+        return self.status.st_size == submitted.bytes and self.describe() == submitted
+
+
+@dataclass(frozen=True, slots=True)
+class _NewRun:
+    """The new run directory, held open: the links that a person has put into the code are not followed, either."""
+
+    root: int
+
+    def status(self, path: Path) -> os.stat_result | None:
+        """None where nothing is. Raises NotADirectoryError where a link or a file is on the way, and OSError."""
+        try:
+            parent = open_directory(path.parent, self.root)
+        except FileNotFoundError:
+            return None
+        try:
+            return os.stat(path.name, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        finally:
+            os.close(parent)
+
+    @contextmanager
+    def place(self, path: Path) -> Iterator[int]:
+        """The open directory for a new file at ``path``, also in the place of one that the script had changed."""
+        parent = os.dup(self.root)
+        try:
+            for part in path.parent.parts:
+                with suppress(FileExistsError):
+                    os.mkdir(part, 0o700, dir_fd=parent)
+                inner = open_directory(Path(part), parent)
+                os.close(parent)
+                parent = inner
+            with suppress(FileNotFoundError):
+                os.unlink(path.name, dir_fd=parent)  # relative to a descriptor
+            yield parent
+        finally:
+            os.close(parent)
+
+    def make(self, path: Path, written: _Written) -> None:
+        """With its times, by which the latest checkpoint is found."""
+        with self.place(path) as parent:
+            if written.link is not None:
+                os.symlink(written.link, path.name, dir_fd=parent)
+                return
+            with written.tree.open(written.path, written.status) as reader:
+                fd = os.open(path.name, _NEW, 0o600, dir_fd=parent)
+                with os.fdopen(fd, "wb") as writer:
+                    copy_content(reader, writer, written.status)
+
+    def sync(self, directory: Path) -> None:
+        fd = open_directory(directory, self.root)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
 @dataclass(slots=True)
 class _Transfer:
     """What is to be brought over, by its path in the new run directory."""
 
-    files: dict[Path, Path] = field(default_factory=dict)
-    links: dict[Path, str] = field(default_factory=dict)
+    written: dict[Path, _Written] = field(default_factory=dict)
     conflicts: list[str] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
-        return sum(source.stat().st_size for source in self.files.values())
+        return sum(each.status.st_size for each in self.written.values())
 
 
 def continue_run(old: RunDir, new: RunDir, job_id: str, last_step: int | None = None) -> None:
@@ -61,85 +143,104 @@ def continue_run(old: RunDir, new: RunDir, job_id: str, last_step: int | None = 
 
     A file is the script's if it was not submitted, or has changed since. Where both the script and a person have
     changed a submitted file, the person's is used; a file that both have made is refused. Precondition: no process
-    of ``old`` runs. Raises SubmissionError, and OSError of the copying.
+    of ``old`` runs; one that does nevertheless, having reported its end, gains nothing by swapping files for links.
+    Raises SubmissionError, CodeCopyError where that happens, and OSError of the copying.
     """
     _require_snapshot(old, last_step)
     transfer = _Transfer()
-    _find_written_files(old, new, transfer)
-    _find_own_checkpoints(old, new, transfer)
-    if transfer.conflicts:
-        names = ", ".join(transfer.conflicts[:_NAMED_CONFLICTS])
-        hint = "exclude it from the code (--exclude), and the job's is used; or rename the one in the code"
-        raise SubmissionError(
-            [FieldError(_FIELD, f"wrote files that are in the new code, too: {names}", old.job_id, hint)]
-        )
-    _require_room(transfer.bytes + next_checkpoint_bytes(old), old, new)
-    for target, source in transfer.files.items():
-        _make_room(target)
-        _copy(source, target)
-    for target, text in transfer.links.items():
-        _make_room(target)
-        target.symlink_to(text)
-    _link_snapshots(old, new, job_id, last_step)
-    for directory in {target.parent for target in [*transfer.files, *transfer.links]}:
-        fsync_directory(directory)
+    with (
+        directory_beneath(old.root, old.root) as old_root,
+        directory_beneath(new.root, new.root) as new_root,
+        _opened(CodeTree(old.root, old_root), Path(old.code.name)) as code,
+        _opened(CodeTree(old.root, old_root), Path(old.snapshots.name)) as snapshots,
+    ):
+        target = _NewRun(new_root)
+        _find_written_files(code, old, new, target, transfer)
+        _find_own_checkpoints(snapshots, new, transfer)
+        if transfer.conflicts:
+            names = ", ".join(transfer.conflicts[:_NAMED_CONFLICTS])
+            hint = "exclude it from the code (--exclude), and the job's is used; or rename the one in the code"
+            raise SubmissionError(
+                [FieldError(_FIELD, f"wrote files that are in the new code, too: {names}", old.job_id, hint)]
+            )
+        _require_room(transfer.bytes + next_checkpoint_bytes(old), old, new)
+        for path, written in transfer.written.items():
+            target.make(path, _with_inner_link(written, old, new))
+        _link_snapshots(snapshots, new, job_id, last_step)
+        for directory in {path.parent for path in transfer.written}:
+            target.sync(directory)
 
 
-def _find_written_files(old: RunDir, new: RunDir, transfer: _Transfer) -> None:
+@contextmanager
+def _opened(parent: CodeTree, path: Path) -> Iterator[CodeTree | None]:
+    """None where there is no such directory: of snapshots, where the job never started, or where it has made a link."""
+    try:
+        fd = open_directory(path, parent.directory)
+    except (FileNotFoundError, NotADirectoryError):
+        yield None
+        return
+    try:
+        yield CodeTree(parent.root / path, fd)
+    finally:
+        os.close(fd)
+
+
+def _find_written_files(code: CodeTree | None, old: RunDir, new: RunDir, target: _NewRun, transfer: _Transfer) -> None:
     manifest, taken = read_manifest(old), read_manifest(new)
     submitted = {} if manifest is None else manifest.files
     current = {} if taken is None else taken.files
-    for path in _files(old.code):
-        name = str(path.relative_to(old.code))
+    for written in _files(code):
+        name, path = str(written.path), new.code.relative_to(new.root) / written.path
         before, now = submitted.get(name), current.get(name)
-        if before is not None and (_is_unchanged(path, before) or now not in (None, before)):
+        if before is not None and (written.is_same(before) or now not in (None, before)):
             continue
-        target = new.code / name
-        if before is None and os.path.lexists(target):
-            same = path.is_file() and target.is_file() and filecmp.cmp(path, target, shallow=False)
-            if manifest is not None and not same:
+        try:
+            found = target.status(path)
+        except NotADirectoryError:
+            transfer.conflicts.append(name)
+            continue
+        if before is None and found is not None:
+            same = stat.S_IFMT(found.st_mode) == stat.S_IFMT(written.status.st_mode)
+            if manifest is not None and not (same and written.is_same(describe(new.root / path))):
                 transfer.conflicts.append(name)
             continue
-        _add(transfer, path, target, old, new)
+        transfer.written[path] = written
 
 
-def _find_own_checkpoints(old: RunDir, new: RunDir, transfer: _Transfer) -> None:
+def _find_own_checkpoints(snapshots: CodeTree | None, new: RunDir, transfer: _Transfer) -> None:
     """What the script itself saved in the snapshot directory."""
-    for path in _files(old.snapshots):
-        name = path.relative_to(old.snapshots)
-        if step_of(name.parts[0]) is None and not name.parts[0].startswith(_INTERNAL):
-            _add(transfer, path, new.snapshots / name, old, new)
+    for written in _files(snapshots):
+        first = written.path.parts[0]
+        if step_of(first) is None and not first.startswith(_INTERNAL):
+            transfer.written[new.snapshots.relative_to(new.root) / written.path] = written
 
 
-def _files(directory: Path) -> Iterator[Path]:
+def _files(tree: CodeTree | None) -> Iterator[_Written]:
     """Regular files and links below, but for caches and compiled files. Raises OSError."""
-    if directory.is_symlink() or not directory.is_dir():  # of snapshots, where the job never started
-        return
-    for parent, directories, names in os.walk(directory, onerror=_raise):
-        directories[:] = [name for name in directories if name not in EXCLUDED]
-        links = [name for name in directories if Path(parent, name).is_symlink()]
-        for path in (Path(parent, name) for name in [*names, *links] if not name.endswith(".pyc")):
-            if stat.S_ISREG(path.lstat().st_mode) or path.is_symlink():
-                yield path
+    directories = [] if tree is None else [Path()]
+    while tree is not None and directories:
+        directory = directories.pop()
+        fd = open_directory(directory, tree.directory)
+        try:
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    path, status = directory / entry.name, entry.stat(follow_symlinks=False)
+                    if stat.S_ISDIR(status.st_mode):
+                        directories += [] if entry.name in EXCLUDED else [path]
+                    elif not entry.name.endswith(".pyc") and stat.S_ISLNK(status.st_mode):
+                        yield _Written(tree, path, status, os.readlink(entry.name, dir_fd=fd))
+                    elif not entry.name.endswith(".pyc") and stat.S_ISREG(status.st_mode):
+                        yield _Written(tree, path, status, None)
+        finally:
+            os.close(fd)
 
 
-def _raise(error: OSError) -> None:
-    raise error
-
-
-def _is_unchanged(path: Path, submitted: CodeFile) -> bool:
-    return path.lstat().st_size == submitted.bytes and describe(path) == submitted
-
-
-def _add(transfer: _Transfer, path: Path, target: Path, old: RunDir, new: RunDir) -> None:
+def _with_inner_link(written: _Written, old: RunDir, new: RunDir) -> _Written:
     """A link into the old run directory leads into the new one."""
-    if path.is_symlink():
-        text = path.readlink()
-        inner = text.is_absolute() and text.is_relative_to(old.root)
-        final = new.root.with_name(new.root.name.removeprefix(".new-"))
-        transfer.links[target] = str(final / text.relative_to(old.root) if inner else text)
-    else:
-        transfer.files[target] = path
+    if written.link is None or not Path(written.link).is_relative_to(old.root):
+        return written
+    final = new.root.with_name(new.root.name.removeprefix(".new-"))
+    return replace(written, link=str(final / Path(written.link).relative_to(old.root)))
 
 
 def _require_room(needed: int, old: RunDir, new: RunDir) -> None:
@@ -154,38 +255,6 @@ def _require_room(needed: int, old: RunDir, new: RunDir) -> None:
         )
 
 
-def _make_room(target: Path) -> None:
-    """For a file in the place of a submitted one that the script had changed."""
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)
-
-
-def _copy(source: Path, target: Path) -> None:
-    """With its times, by which the latest checkpoint is found. Blocks are shared where the file system can."""
-    with open_regular(source) as reader, target.open("xb") as writer:
-        try:
-            while os.copy_file_range(reader.fileno(), writer.fileno(), 1 << 30):
-                pass
-        except OSError:
-            shutil.copyfileobj(reader, writer, 1 << 20)
-        writer.flush()
-        shutil.copystat(source, target, follow_symlinks=False)
-        os.fsync(writer.fileno())
-
-
-def _is_plain(path: Path) -> bool:
-    """A file or directory, and no link that the job has put there to something that it cannot read itself."""
-    mode = path.lstat().st_mode if os.path.lexists(path) else 0
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except PermissionError:  # a file system without hard links
-        _copy(source, target)
-
-
 def _require_snapshot(old: RunDir, step: int | None) -> None:
     """Raises SubmissionError where there is no whole snapshot of ``step``."""
     if step is None:
@@ -196,20 +265,41 @@ def _require_snapshot(old: RunDir, step: int | None) -> None:
         raise SubmissionError([FieldError("continue_step", f"must be the step of a snapshot {found}", step)])
 
 
-def _link_snapshots(old: RunDir, new: RunDir, job_id: str, last_step: int | None) -> None:
+def _link_snapshots(snapshots: CodeTree | None, new: RunDir, job_id: str, last_step: int | None) -> None:
     """By hard links: a committed snapshot is never written to again. The manifest is the new job's own."""
-    before, after = SnapshotDir(old.snapshots), SnapshotDir(new.snapshots)
-    for step in before.steps() if _is_plain(before.root) else []:
-        manifest = before.manifest(step)
-        sources = [] if manifest is None else [before.path(step) / name for name in manifest.files]
-        if last_step is not None and step > last_step:
+    names = [] if snapshots is None else os.listdir(snapshots.directory)  # noqa: PTH208  # by descriptor
+    for name in names:
+        step = step_of(name)
+        if snapshots is None or step is None or (last_step is not None and step > last_step):
             continue
-        if manifest is None or not all(_is_plain(source) for source in [before.path(step), *sources]):
-            continue
-        target = after.path(step)
-        target.mkdir(mode=0o700, parents=True)
-        for source in sources:
-            _link(source, target / source.name)
-        atomic_write(target / MANIFEST, replace(manifest, job_id=job_id).encoded())
+        with _opened(snapshots, Path(name)) as tree:
+            if tree is not None:
+                _link_snapshot(tree, SnapshotDir(new.snapshots).path(step), job_id)
     if new.snapshots.is_dir():
         fsync_directory(new.snapshots)
+
+
+def _link_snapshot(tree: CodeTree, target: Path, job_id: str) -> None:
+    """Nothing, where a file is missing or is none. Raises CodeCopyError and OSError."""
+    try:
+        with open_regular(MANIFEST, tree.directory) as file:
+            manifest = Manifest.parse(file.read(MAX_MANIFEST_BYTES))
+        found = {name: os.stat(name, dir_fd=tree.directory, follow_symlinks=False) for name in manifest.files}
+    except (FileNotFoundError, BadSnapshotError):
+        return
+    if all(stat.S_ISREG(status.st_mode) for status in found.values()):
+        target.mkdir(mode=0o700, parents=True)
+        for name, status in found.items():
+            _link(tree, name, status, target / name)
+        atomic_write(target / MANIFEST, replace(manifest, job_id=job_id).encoded())
+
+
+def _link(tree: CodeTree, name: str, found: os.stat_result, target: Path) -> None:
+    try:
+        os.link(name, target, src_dir_fd=tree.directory, follow_symlinks=False)
+    except PermissionError:  # a file system without hard links
+        with tree.open(Path(name), found) as reader, target.open("xb") as writer:
+            copy_content(reader, writer, found)
+    else:
+        if not os.path.samestat(target.lstat(), found):
+            raise CodeCopyError("must not change while it is copied", f"{name} did: submit again")

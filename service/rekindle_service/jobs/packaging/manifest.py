@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 _FORMAT = 1
 
@@ -67,8 +67,16 @@ def _files(code: Path) -> Iterator[tuple[str, CodeFile]]:
 def describe(path: Path) -> CodeFile:
     """Of a file, or of the text of a link. Raises OSError."""
     if path.is_symlink():
-        text = os.fsencode(path.readlink())
-        return CodeFile(hashlib.sha256(text).hexdigest(), len(text))
+        return describe_link(str(path.readlink()))
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return CodeFile(digest, os.fstat(file.fileno()).st_size)
+        return describe_file(file)
+
+
+def describe_link(text: str) -> CodeFile:
+    data = os.fsencode(text)
+    return CodeFile(hashlib.sha256(data).hexdigest(), len(data))
+
+
+def describe_file(file: BinaryIO) -> CodeFile:
+    digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # an open file has what it needs
+    return CodeFile(digest, os.fstat(file.fileno()).st_size)
