@@ -83,6 +83,7 @@ def report() -> dict[str, object]:
         "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "secrets": {name: os.environ.get(name) for name in ("LITERAL", "FROM_FILE", "FROM_SERVER", "OF_THE_SERVER")},
         "run_dir": attempt((run_dir / "code" / "own").touch),
+        "replace_tmp": attempt(lambda: (run_dir / "tmp").rename(run_dir / "another")),
     }
 
 

@@ -35,7 +35,11 @@ class Sandbox:
     network: bool = True
 
     def command(self, run_dir: RunDir, user_home: Path, tmp: Path) -> list[str]:
-        """What starts a command in the sandbox; ``tmp`` becomes its /tmp. Later arguments cover earlier ones."""
+        """What starts a command in the sandbox; ``tmp`` becomes its /tmp. Later arguments cover earlier ones.
+
+        ``tmp`` is mounted on itself, too, so that no job can replace it: a link there would be followed by the next
+        start, while processes of this one may still run.
+        """
         return [
             self.program,
             *_NAMESPACES,
@@ -51,7 +55,7 @@ class Sandbox:
             *_hide([str(self.home.root)]),
             *_each("--ro-bind", [str(self.home.worker_path)]),
             *("--dir", str(home_inside(user_home))),
-            *_each("--bind", [str(run_dir.root)]),
+            *_each("--bind", [str(run_dir.root), str(tmp)]),
             *("--chdir", str(run_dir.code)),
         ]
 
