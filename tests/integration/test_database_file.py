@@ -241,6 +241,15 @@ def test_a_backup_that_cannot_be_written_leaves_nothing(store, tmp_path):
     assert not target.exists()
 
 
+def test_a_backup_is_written_through_no_link_that_waits_in_its_directory(store, tmp_path):
+    """The administrator may write it into a directory of several people."""
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / ".b.db.partial").symlink_to(tmp_path / "of-the-server")
+    back_up(tmp_path / "rekindle.db", tmp_path / "shared" / "b.db")
+    require_database(tmp_path / "shared" / "b.db")
+    assert not (tmp_path / "of-the-server").exists()
+
+
 @pytest.mark.parametrize("content", [b"", b"text", None])
 def test_what_is_no_backup_is_refused(tmp_path, content):
     path = tmp_path / "file"

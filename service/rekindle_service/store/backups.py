@@ -71,7 +71,8 @@ def copy_database(source: sqlite3.Connection, target: Path) -> None:
     """One consistent state of ``source``: checked, durable, whole or not at all. Raises OSError and sqlite3.Error."""
     partial = target.with_name(f".{target.name}.partial")
     try:
-        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+        partial.unlink(missing_ok=True)  # what somebody else has put there would be written through, or be theirs
+        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
             source.backup(copy)
             copy.execute("PRAGMA journal_mode=DELETE")  # else it would come with two more files
