@@ -161,6 +161,20 @@ def test_scripts_that_start_their_own_processes_are_found_where_that_is_sure(tmp
     assert explicit.spec.launch is LaunchMode.TORCHRUN
 
 
+def test_a_script_is_searched_only_within_its_code_also_by_a_link(tmp_path):
+    code = tmp_path / "code"
+    code.mkdir()
+    for directory in (tmp_path, code):
+        (directory / "spawn.py").write_text(SPAWN)
+    (code / "inner.py").symlink_to("spawn.py")
+    (code / "outer.py").symlink_to("../spawn.py")
+    found = {name: place(asked(code, target=name, **AUTO), cpu_machine(2)).reason is not None for name in NAMES}
+    assert found == NAMES
+
+
+NAMES = {"spawn.py": True, "inner.py": True, "outer.py": False, "../spawn.py": False}
+
+
 def test_a_share_of_a_gpu_needs_a_gpu_of_this_machine(code):
     assert errors(asked(code, device="cuda", gpu_share=0.25)) == []
     assert errors(asked(code, device="auto", gpu_share=0.25)) == []

@@ -1,5 +1,6 @@
 """How a job is started and on which devices, where its request leaves that open; and what cannot be on this machine."""
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.contract.job import JobSpec, LaunchMode, LinkRule, TargetKind
+from rekindle.contract.safe_open import read_small
 from rekindle.recipes.catalog import RECIPES
 from rekindle_service.jobs.launch_detection import reason_for_one_process
 from rekindle_service.jobs.submission import FieldError, Submission
@@ -154,10 +156,10 @@ def _reason_for_one_process(submission: Submission) -> str | None:
     if spec.kind is TargetKind.RECIPE:
         recipe = RECIPES.get(spec.target)
         return f"recipe {spec.target} runs in one process" if recipe is not None and recipe.single_process else None
-    file = (submission.code_dir or Path()) / _source(submission)
     with suppress(OSError, ValueError):  # the rules of the target say what is wrong with it
-        if file.is_file() and file.stat().st_size <= _MAX_SOURCE:
-            return reason_for_one_process(file.read_bytes())
+        directory = Path(os.path.realpath(submission.code_dir or Path()))
+        source = read_small(directory, Path(os.path.realpath(directory / _source(submission))), _MAX_SOURCE)
+        return None if source is None else reason_for_one_process(source)
     return None
 
 

@@ -93,7 +93,7 @@ def _script_rules(script: str, code: Path | None, submission: Submission) -> Ite
     elif not _exists(file.is_file):
         near = ", ".join(sorted(one.name for one in directory.glob("*.py"))[:5]) if _exists(directory.is_dir) else ""
         yield FieldError("script", f"not found in {location}", script, f"found there: {near}" if near else "")
-    elif not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(directory)):
+    elif not _exists(lambda: Path(os.path.realpath(file)).is_relative_to(os.path.realpath(directory))):
         yield FieldError("script", f"must not be a link out of {location}", script, "copy the file there")
 
 
