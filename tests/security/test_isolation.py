@@ -20,7 +20,9 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.client import Client, ProblemError
 from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Settings
+from rekindle_service.launchers.isolation import policy
 from rekindle_service.launchers.isolation.policy import IsolationError, isolation_of
+from rekindle_service.launchers.isolation.sandbox import Sandbox
 from security.isolated_server import isolated_server, needs_bubblewrap, needs_root, open_home
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -165,7 +167,8 @@ def check_report(job: IsolatedJob) -> None:
     tmp = Path(found["tmp"])
     assert len(tmp.parts) == 2 if sandboxed else tmp.name.startswith(f"rekindle-{job.id}-")
     if sandboxed:
-        assert (found["home_writable"], found["replace_tmp"]) == ("allowed", "OSError")  # busy: the next start mounts it
+        assert found["home_writable"] == "allowed"
+        assert found["replace_tmp"] == "OSError"  # busy, for the next start mounts it
     if "job_open_files" in settings:
         assert found["open_files"] == 700
     assert (found["server"] == "allowed") == (settings.get("sandbox_network") != "none")
@@ -242,6 +245,33 @@ def test_a_library_that_the_job_preloads_is_not_loaded_outside_of_its_sandbox(tm
     finally:
         library.unlink()
         seen.unlink(missing_ok=True)
+
+
+@needs_bubblewrap
+def test_a_sandbox_hides_a_home_that_is_reached_by_a_link(tmp_path: Path) -> None:
+    real = Home(tmp_path / "real")
+    for directory in (real.worker_path, real.runs / "a" / "code", real.runs / "a" / "tmp"):
+        directory.mkdir(parents=True)
+    real.token.write_text("secret")
+    (tmp_path / "link").symlink_to("real")
+    home = Home(tmp_path / "link")
+    run_dir = RunDir(home.runs / "a")
+    command = Sandbox("bwrap", home, write=(str(tmp_path),)).command(run_dir, Path("/root"), run_dir.tmp)
+    listing = subprocess.run([*command, "find", tmp_path, home.runs], capture_output=True, text=True, check=True).stdout
+    assert str(run_dir.code) in listing
+    assert "token" not in listing
+    without = Sandbox("bwrap", home).without_home(run_dir.tmp)
+    listing = subprocess.run([*without, "find", tmp_path, home.runs], capture_output=True, text=True, check=True).stdout
+    assert str(run_dir.tmp) in listing
+    assert "token" not in listing
+
+
+def test_users_need_a_kernel_that_lets_nobody_link_files_of_others(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = home / "protected_hardlinks"
+    setting.write_text("0\n")
+    monkeypatch.setattr(policy, "_PROTECTED_HARDLINKS", setting)
+    with pytest.raises(IsolationError, match="needs fs"):
+        isolation_of(Settings(home=home, job_users={"*": "nobody"}), Home(home))
 
 
 @pytest.mark.parametrize(

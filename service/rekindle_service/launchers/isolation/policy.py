@@ -17,6 +17,7 @@ from rekindle_service.launchers.isolation.cgroups import CgroupLimits, CgroupPar
 from rekindle_service.launchers.isolation.sandbox import TMP, Sandbox, find_program, home_inside, lack_of_sandbox
 from rekindle_service.launchers.isolation.users import JobUsers, NoUserError, UnixUser, may_reach
 
+_PROTECTED_HARDLINKS = Path("/proc/sys/fs/protected_hardlinks")
 _ENTER = Path(__file__).with_name("enter.py")
 _PASSED = {
     "PATH", "LANG", "LANGUAGE", "TZ", "TERM", "LD_LIBRARY_PATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE",
@@ -144,6 +145,11 @@ def _usable(users: JobUsers, home: Home, settings: Settings) -> JobUsers:
             "a sandbox needs a server that does not run as root, or the setting job_users, such as "
             'REKINDLE_JOB_USERS=\'{"*": "nobody"}\': root can read most files of the system in a sandbox, too'
         )
+    if users and _can_link_files_of_others():
+        raise IsolationError(
+            "job_users needs fs.protected_hardlinks = 1, without which a user can give any file of the server's disk a "
+            "name in a run directory: sysctl -w fs.protected_hardlinks=1"
+        )
     for name in set(users.names.values()):
         if "{" not in name and home.runs.exists() and not may_reach(UnixUser.named(name), home.runs):
             raise IsolationError(
@@ -151,6 +157,14 @@ def _usable(users: JobUsers, home: Home, settings: Settings) -> JobUsers:
                 "others (o+x), such as /var/lib/rekindle"
             )
     return users
+
+
+def _can_link_files_of_others() -> bool:
+    """False where the kernel does not show it."""
+    try:
+        return _PROTECTED_HARDLINKS.read_text().strip() == "0"
+    except OSError:
+        return False
 
 
 def _sandbox(settings: Settings, home: Home) -> Sandbox:

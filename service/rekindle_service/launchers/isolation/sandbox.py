@@ -52,11 +52,24 @@ class Sandbox:
             *_each("--ro-bind-try", (*_SERVICES, *_own_paths())),
             *_each("--ro-bind-try", _expand(self.read, user_home)),
             *_each("--bind-try", _expand(self.write, user_home)),
-            *_hide([str(self.home.root)]),
+            *_hide([os.path.realpath(self.home.root)]),
             *_each("--ro-bind", [str(self.home.worker_path)]),
             *("--dir", str(home_inside(user_home))),
             *_each("--bind", [str(run_dir.root), str(tmp)]),
             *("--chdir", str(run_dir.code)),
+        ]
+
+    def without_home(self, directory: Path) -> list[str]:
+        """What starts a command that sees the files of the server's user, but not rekindle's home, and no process.
+
+        It may write ``directory`` alone.
+        """
+        return [
+            self.program,
+            *(*_NAMESPACES, "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
+            *_hide([os.path.realpath(self.home.root)]),
+            *_each("--bind", [os.path.realpath(directory)]),
+            "--",
         ]
 
 
