@@ -9,13 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SWAPS = """
-import itertools, os, sys
-swapped = [*zip(sys.argv[1::2], sys.argv[2::2])]
+import itertools, os, random, sys, time
+uid, pause = int(sys.argv[1]), float(sys.argv[2])
+if uid != os.getuid():
+    os.setgid(uid)
+    os.setuid(uid)
+swapped = [*zip(sys.argv[3::2], sys.argv[4::2])]
 for path, goal in itertools.cycle(swapped):
     os.rename(path, f"{path}.kept")
     os.symlink(goal, path)
     os.unlink(path)
     os.rename(f"{path}.kept", path)
+    time.sleep(random.random() * pause)
     sys.stdout.write(".")
     sys.stdout.flush()
 """
@@ -37,11 +42,14 @@ class Swaps:
 
 
 @contextmanager
-def swapping(goals: Mapping[Path, Path], uid: int | None = None) -> Iterator[Swaps]:
-    """Within, each path of ``goals`` is there or a link to its goal, in turn. ``uid``: of the process."""
+def swapping(goals: Mapping[Path, Path], uid: int | None = None, pause: float = 0.0) -> Iterator[Swaps]:
+    """Within, each path of ``goals`` is there or a link to its goal, in turn.
+
+    ``uid``: of the process. ``pause``: longest time in seconds between two swaps, so that some reads see no swap.
+    """
     words = [str(each) for pair in goals.items() for each in pair]
-    argv = [sys.executable, "-c", _SWAPS, *words]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, user=uid, group=uid) as process:
+    argv = [sys.executable, "-c", _SWAPS, str(os.getuid() if uid is None else uid), str(pause), *words]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         try:

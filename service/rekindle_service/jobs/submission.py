@@ -18,6 +18,11 @@ class CodeOrigin:
     ref: str | None = None
     commit: str | None = None  # what ``ref`` meant when it was fetched
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a repository of this machine, which may be any file of it."""
+        return (self.git or "").startswith("file:")
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
@@ -41,6 +46,11 @@ class Submission:
         if self.code is None and self.spec.kind is TargetKind.SCRIPT:
             return Path(os.path.normpath(self.spec.target)).parent
         return self.code
+
+    @property
+    def is_fetched_by_server(self) -> bool:
+        """Whether the server has made the code directory, so that it has nothing but what was sent or downloaded."""
+        return self.origin is not None and not self.origin.is_local
 
     @property
     def target_in_copy(self) -> str:

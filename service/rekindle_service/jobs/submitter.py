@@ -22,7 +22,7 @@ from rekindle_service.jobs.packaging.continuation import check_stopped, continue
 from rekindle_service.jobs.packaging.editable_installs import EditableModule, bypass_warnings
 from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOptions
 from rekindle_service.jobs.packaging.manifest import take_manifest
-from rekindle_service.jobs.packaging.sources import Checkout, fetch_code, unknown_bundle
+from rekindle_service.jobs.packaging.sources import Checkout, GitRights, fetch_code, unknown_bundle
 from rekindle_service.jobs.placement import place
 from rekindle_service.jobs.quotas import Quotas, priority_errors, quota_errors
 from rekindle_service.jobs.resources import raise_if_lacking
@@ -44,6 +44,8 @@ class Rights(Protocol):
 
     def check_code(self, code: Path) -> None: ...
 
+    def git(self, submission: Submission, directory: Path) -> GitRights: ...
+
 
 class ServerRights:
     """Those of the server."""
@@ -56,6 +58,9 @@ class ServerRights:
 
     def check_code(self, code: Path) -> None:
         """Nothing is hidden from jobs that run with these rights."""
+
+    def git(self, _: Submission, __: Path) -> GitRights:
+        return GitRights()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,7 @@ class Submitter:
             raise BusyError(f"no job is accepted while the scheduler does not run: {problem}")
         self._check_bundles(submissions)
         try:
-            with fetch_code(self.home, self.checkout, submissions) as fetched:
+            with fetch_code(self.home, self.checkout, submissions, self.rights.git) as fetched:
                 yield [self._with_device(each) for each in fetched]
         except OSError as error:
             raise_if_lacking(error)
@@ -150,7 +155,7 @@ class Submitter:
         errors += self._foreign_code(submission)
         if submission.spec.is_cluster:
             return errors + self._cluster_errors(submission)
-        errors += quota_errors(place(submission, self.machine).spec, submission.owner, self.quotas)
+        errors += quota_errors(self._placed(submission), submission.owner, self.quotas)
         python_error = self.check_python(submission.spec.python)
         return errors if python_error is None else [*errors, python_error]
 
@@ -162,8 +167,13 @@ class Submitter:
                 nodes = {"min": spec.min_nodes, "max": spec.nodes}
                 return [FieldError("nodes", "must be 1 on a server without Slurm", nodes, self.cluster)]
             return [FieldError("slurm", "must be omitted on a server without Slurm", {}, self.cluster)]
-        placed = place(submission, self.machine).spec
+        placed = self._placed(submission)
         return list(cluster_rules(placed, self.sbatch_rule)) or self.cluster.errors(placed)
+
+    def _placed(self, submission: Submission) -> JobSpec:
+        """The script may be read for that. Raises SubmissionError."""
+        with self.rights.reading(submission):
+            return place(submission, self.machine).spec
 
     def _readable_job(self, submission: Submission, job_id: str) -> Job | None:
         job = self.store.job(job_id)
@@ -183,7 +193,7 @@ class Submitter:
 
         ``number``: one that is reserved for it.
         """
-        placed = place(submission, self.machine).spec
+        placed = self._placed(submission)
         spec = replace(placed, target=submission.target_in_copy, code=_origin(submission))
         job = new_job(
             new_job_id(),
@@ -229,12 +239,12 @@ class Submitter:
         new = self.home.new_run(job.id)
         try:
             new.root.mkdir(mode=0o700)
-            if submission.origin is not None:  # fetched by the server, and readable by it alone
+            if submission.is_fetched_by_server:  # and readable by it alone
                 self._copy_code(submission, new)
             with self.rights.building(submission, new.root):
                 if submission.code_dir is None:
                     new.code.mkdir(mode=0o700)
-                elif submission.origin is None:
+                elif not submission.is_fetched_by_server:
                     self._copy_code(submission, new)
                 if job.spec.continue_from is not None:
                     self._continue(job.spec.continue_from, new, job.id, job.spec.continue_step)

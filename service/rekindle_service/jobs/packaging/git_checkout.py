@@ -1,18 +1,20 @@
 """One commit of a git repository in a directory, fetched by the system's git, which runs nothing that comes with it."""
 
+import errno
 import os
 import re
-import resource
+import shutil
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.environment import clean_environment
+from rekindle_service.jobs.packaging.sources import GitRights
 from rekindle_service.jobs.resources import raise_if_lacking
 from rekindle_service.jobs.secret_values import without_password
 from rekindle_service.jobs.submission import BusyError, FieldError, SubmissionError
@@ -22,13 +24,18 @@ _MAX_CHECKOUTS = 4
 _MAX_WAITING = 4
 _MAX_WAIT_SECONDS = 10.0
 _MAX_BYTES = 1 << 30  # of one file that git writes; all that it fetches comes in one
+_LIMITED = ("sh", "-c", f'ulimit -f {_MAX_BYTES >> 9} 2>/dev/null; exec "$@"', "sh")
+"""Begins a command line: the server may not be able to limit a process of another user once it runs."""
 _HOST = r"[A-Za-z0-9\[][^\s/@]*"  # begins with no dash, which ssh would take for an option
 _URL = re.compile(rf"https://{_HOST}/\S+|ssh://([\w.-]+@)?{_HOST}/\S+|[\w.-]+@{_HOST}:\S+|file:///\S+", re.ASCII)
 _REF = re.compile(r"[A-Za-z0-9_./+@][A-Za-z0-9_./+@-]*")
 _SETTINGS = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "submodule.recurse=false", "gc.auto=0")
 
 
-def check_out(url: str, ref: str | None, directory: Path) -> str:
+_OF_SERVER = GitRights()
+
+
+def check_out(url: str, ref: str | None, directory: Path, rights: GitRights = _OF_SERVER) -> str:
     """Fetch one commit into the new ``directory`` and return its full id.
 
     Without submodules, history and hooks. ``ref`` is a branch, a tag or a full commit id; None: the default branch.
@@ -37,7 +44,7 @@ def check_out(url: str, ref: str | None, directory: Path) -> str:
     """
     _check_names(url, ref)
     with _SLOTS.taken():
-        git = _Git(url, time.monotonic() + _TIMEOUT)
+        git = _Git(url, time.monotonic() + _TIMEOUT, directory.parent, rights)
         git.run("init", "--quiet", "--template=", "--", str(directory))
         at = ("-C", str(directory))
         fetch = ("fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules")
@@ -98,12 +105,12 @@ class _Git:
 
     url: str
     deadline: float
+    directory: Path  # where it may write
+    rights: GitRights
 
     def run(self, *words: str) -> str:
         """The output of one command. Raises SubmissionError with what git says."""
         process = self._start(*words)
-        with suppress(ProcessLookupError):
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (_MAX_BYTES, _MAX_BYTES))
         try:
             output, stderr = process.communicate(timeout=max(self.deadline - time.monotonic(), 0))
         except subprocess.TimeoutExpired as error:
@@ -118,13 +125,19 @@ class _Git:
         return output
 
     def _start(self, *words: str) -> "subprocess.Popen[str]":
+        uid, gid, groups = self.rights.user or (None, None, None)
+        settings = [word for setting in _SETTINGS for word in ("-c", setting)]
         try:
             return subprocess.Popen(
-                ["git", *(word for setting in _SETTINGS for word in ("-c", setting)), *words],
+                [*_LIMITED, *self.rights.command, _program(), *settings, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=_environment(),
+                env=_environment(self.rights.environment),
+                cwd=self.directory,
+                user=uid,
+                group=gid,
+                extra_groups=groups,
                 start_new_session=True,
                 text=True,
                 errors="replace",
@@ -132,6 +145,13 @@ class _Git:
         except OSError as error:
             raise_if_lacking(error)
             raise _rejection("code.git", "needs git on the server's machine", self.url, str(error)) from error
+
+
+def _program() -> str:
+    """Raises FileNotFoundError."""
+    if (path := shutil.which("git")) is None:
+        raise FileNotFoundError(errno.ENOENT, "not found", "git")
+    return path
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
@@ -142,9 +162,10 @@ def _end(process: "subprocess.Popen[str]") -> None:
         process.communicate()
 
 
-def _environment() -> dict[str, str]:
+def _environment(given: Mapping[str, str] | None) -> dict[str, str]:
     """Nothing that points git elsewhere, and nobody to ask for a password."""
-    kept = {name: value for name, value in clean_environment(os.environ).items() if not name.startswith("GIT_")}
+    inherited = clean_environment(os.environ) if given is None else given
+    kept = {name: value for name, value in inherited.items() if not name.startswith("GIT_")}
     return {
         **kept,
         "GIT_ALLOW_PROTOCOL": "https:ssh:file",

@@ -1,36 +1,55 @@
 """Where the code of a submission comes from: a directory of this machine, an uploaded bundle or a git repository."""
 
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any
 
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.bundles import Bundles
 from rekindle_service.jobs.submission import CodeOrigin, FieldError, Submission, SubmissionError
 
-Checkout = Callable[[str, str | None, Path], str]
-"""(URL, ref, new directory) → the commit that is checked out there. Raises SubmissionError."""
+
+@dataclass(frozen=True, slots=True)
+class GitRights:
+    """With what rights git runs; without arguments, with those of the server.
+
+    A repository of this machine may have links to whatever git can read, and git quotes what it cannot parse.
+    """
+
+    command: Sequence[str] = ()  # that starts git
+    environment: Mapping[str, str] | None = None  # None: the server's
+    user: tuple[int, int, Sequence[int]] | None = None  # uid, gid and other groups
+
+
+Checkout = Callable[[str, str | None, Path, GitRights], str]
+"""(URL, ref, new directory, rights) → the commit that is checked out there. Raises SubmissionError."""
 
 
 @contextmanager
-def fetch_code(home: Home, checkout: Checkout, submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
+def fetch_code(
+    home: Home,
+    checkout: Checkout,
+    submissions: Sequence[Submission],
+    rights: Callable[[Submission, Path], GitRights],
+) -> Iterator[list[Submission]]:
     """The submissions with their code on this machine, until the end of the block; each origin is fetched once.
 
     Raises SubmissionError, and OSError of the disk.
     """
     fetched: dict[CodeOrigin | None, dict[str, Any]] = {None: {}}
     with ExitStack() as stack:
-        for origin in {each.origin for each in submissions if each.origin is not None}:
+        for origin, submission in {each.origin: each for each in submissions if each.origin is not None}.items():
             if origin.bundle is not None:
                 fetched[origin] = {"code": _bundle(home, origin.bundle)}
             else:
-                scratch = TemporaryDirectory(dir=home.runs, prefix=".new-git-", ignore_cleanup_errors=True)
-                directory = Path(stack.enter_context(scratch)) / "code"
-                commit = checkout(origin.git or "", origin.ref, directory)
-                fetched[origin] = {"code": directory, "origin": replace(origin, commit=commit)}
+                scratch = Path(mkdtemp(dir=home.runs, prefix=".new-git-"))
+                stack.callback(shutil.rmtree, scratch, ignore_errors=True)  # follows no link, unlike TemporaryDirectory
+                commit = checkout(origin.git or "", origin.ref, scratch / "code", rights(submission, scratch))
+                fetched[origin] = {"code": scratch / "code", "origin": replace(origin, commit=commit)}
         yield [replace(each, **fetched[each.origin]) for each in submissions]
 
 

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from rekindle.contract.environment import clean_environment
 from rekindle_service.config.home import Home
+from rekindle_service.jobs.packaging.sources import GitRights
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
 from rekindle_service.launchers.isolation.enter import own
 from rekindle_service.launchers.isolation.policy import Isolation
@@ -31,7 +33,7 @@ class SubmitRights:
         user = self._user(submission)
         if submission.origin is None and submission.code_dir is not None:
             self.check_code(submission.code_dir)
-        with _acting_as(user if submission.origin is None else None):
+        with _acting_as(None if submission.is_fetched_by_server else user):
             yield
 
     def check_code(self, code: Path) -> None:
@@ -39,6 +41,21 @@ class SubmitRights:
         if self.isolation.hides_the_server and self._is_in_home(code):
             hint = "submit the directory that it was copied from"
             raise SubmissionError([FieldError("code.path", "must not be in the server's home", str(code), hint)])
+
+    def git(self, submission: Submission, directory: Path) -> GitRights:
+        """As what git fetches into ``directory``: from this machine, what the job could read itself and no more.
+
+        ``directory`` then belongs to the job's user. Raises SubmissionError and OSError.
+        """
+        if submission.origin is None or not submission.origin.is_local or not self.isolation.hides_the_server:
+            return GitRights()
+        user = self._user(submission)
+        environment = self.isolation.inherited(clean_environment(os.environ), user)
+        if user is not None:
+            own(str(directory), user.uid, user.gid)
+            return GitRights(environment=environment, user=(user.uid, user.gid, user.groups))
+        command = [] if self.isolation.sandbox is None else self.isolation.sandbox.without_home(directory)
+        return GitRights(command, environment)
 
     @contextmanager
     def building(self, submission: Submission, directory: Path) -> Iterator[None]:
