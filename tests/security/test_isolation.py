@@ -282,6 +282,7 @@ def test_users_need_a_kernel_that_lets_nobody_link_files_of_others(home: Path, m
         (0, {"job_users": {"*": "root"}}, "must not run as 'root'"),
         (0, {"job_users": {"*": "nobody"}}, "the UNIX user nobody cannot reach"),
         (0, {"sandbox": True}, "a sandbox needs a server that does not run as root"),
+        (GAMES, {"sandbox": True, "socket": "/opt/rekindle.sock"}, "could connect as the server's own user"),
         (0, {"job_memory_bytes": 100_000_000}, "need the setting cgroup"),
         (0, {"cgroup": "/sys/fs/cgroup/nowhere"}, "is no cgroup"),
     ],

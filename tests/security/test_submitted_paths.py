@@ -103,6 +103,32 @@ def test_nothing_leaks_into_a_copy_whose_source_is_swapped_for_links(isolated: I
     assert files_of(isolated.home) == before
 
 
+def test_what_the_user_of_the_job_may_not_read_is_in_no_job_of_any_kind(isolated: Isolated) -> None:
+    """A sandbox alone is different: its jobs run as the server's user, and only the server is hidden from them."""
+    if isolated.uid != 0:
+        pytest.skip("needs jobs of another user")
+    closed = isolated.home.parent / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "train.py").write_text("of the server")
+    code = isolated.write("code/train.py", "of somebody").parent
+    (closed / "key").write_text("of the server")
+    subprocess.run(["git", "-C", closed, "init", "--quiet"], check=True)
+    old = isolated.submit({"path": str(code)})
+    assert old is not None
+    for asked in ({"path": str(closed)}, {"git": f"file://{closed}"}):
+        assert isolated.submit(asked) is None
+        assert isolated.submit(asked, continue_from=old) is None
+        trials = {"name": "e", "base": {"script": "train.py", "code": asked}, "matrix": {"seed": [1, 2]}}
+        with pytest.raises(ProblemError):
+            isolated.client.submit_experiment(trials)
+    (code / "link").symlink_to(closed / "key")
+    job_id = isolated.submit({"path": str(code)}, keep_links=True)
+    assert job_id is not None
+    assert isolated.leaked(job_id) == []
+    owners = {path.lstat().st_uid for path in (isolated.home / "runs" / job_id / "code").rglob("*")}
+    assert owners == {NOBODY}
+
+
 def files_of(home: Path) -> dict[str, tuple[int, int, bytes]]:
     """Owner, mode and content of what no submission may change."""
     paths = [home / "token", *(home / "backups").glob("*.txt"), *home.glob("*.toml")]

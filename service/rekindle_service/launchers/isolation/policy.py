@@ -14,7 +14,14 @@ from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Settings
 from rekindle_service.config.unix_users import server_user
 from rekindle_service.launchers.isolation.cgroups import CgroupLimits, CgroupParent, NoCgroupError
-from rekindle_service.launchers.isolation.sandbox import TMP, Sandbox, find_program, home_inside, lack_of_sandbox
+from rekindle_service.launchers.isolation.sandbox import (
+    HIDDEN,
+    TMP,
+    Sandbox,
+    find_program,
+    home_inside,
+    lack_of_sandbox,
+)
 from rekindle_service.launchers.isolation.users import JobUsers, NoUserError, UnixUser, may_reach
 
 _PROTECTED_HARDLINKS = Path("/proc/sys/fs/protected_hardlinks")
@@ -168,6 +175,13 @@ def _can_link_files_of_others() -> bool:
 
 
 def _sandbox(settings: Settings, home: Home) -> Sandbox:
+    hidden = (*HIDDEN, os.path.realpath(home.root))
+    socket = Path(os.path.realpath(settings.socket_path.parent))
+    if not settings.job_users and not any(socket.is_relative_to(each) for each in hidden):
+        raise IsolationError(
+            f"the setting socket is {settings.socket_path}, to which a job in a sandbox could connect as the server's "
+            f"own user: choose a path in the home or below one of {', '.join(HIDDEN)}"
+        )
     program = find_program()
     if program is None or (lack := lack_of_sandbox(program)) is not None:
         lack = lack_of_sandbox(None) if program is None else lack
