@@ -46,7 +46,7 @@ async def healthz() -> Health:
 @router.get("/readyz", responses={503: {"model": Readiness}})
 @CHECKS.route
 def readyz(state: AppStateDep, response: Response) -> Readiness:
-    """Check that the server can accept jobs: the database responds, the scheduler runs, the disk has space and can be written.
+    """Check that the server can accept jobs: the database responds, the scheduler runs, files can be written.
 
     The scheduler counts as stuck 30 seconds after its latest iteration. `jobs` names running jobs whose files do not
     respond: they alone are affected.
