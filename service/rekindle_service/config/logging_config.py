@@ -34,7 +34,8 @@ def configure_logging() -> None:
 
     Tracebacks have no local variables, since tokens and cookies are among them. Nothing that is logged raises.
     """
-    stream = cast("TextIO", _UnfailingStream(sys.stderr.fileno()))
+    fd = os.open(os.devnull, os.O_WRONLY) if sys.__stderr__ is None else 2  # what was closed may be another file by now
+    stream = cast("TextIO", _UnfailingStream(fd))
     structlog.configure(processors=[*_METADATA, *_AS_JSON], logger_factory=structlog.PrintLoggerFactory(stream))
     of_libraries = logging.StreamHandler(stream)
     of_libraries.setFormatter(
