@@ -34,12 +34,15 @@ from rekindle_service.machine.gpu_probe_client import GpuProbe
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
+from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.retention.retention import Retention, rules_of
 from rekindle_service.scheduler.device_watch import DeviceWatch
 from rekindle_service.scheduler.displacer import DisplacementRules
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import StorageError, Store
 from rekindle_service.store.maintenance import Maintenance
+
+_LOCK_INTERVAL = 5.0  # seconds; for as long, commands cannot find a server whose lock was removed
 
 
 class CannotServeError(Exception):
@@ -122,10 +125,14 @@ def make_isolation(settings: Settings) -> Isolation:
 def own_home(home: Home, stack: ExitStack) -> str:
     """Take the home until the stack is unwound; returns its token. Raises CannotServeError, HomeInUseError."""
     try:
-        stack.callback(home.lock().release)
-        return home.ensure_token()
+        lock = home.lock()
+        stack.callback(lock.release)
+        token = home.ensure_token()
     except OSError as error:
         raise _unusable(home, error) from error
+    watch = PeriodicThread("lock", lock.restore, _LOCK_INTERVAL, f"{home.server_lock} cannot be locked again")
+    _closing(stack, watch).start()
+    return token
 
 
 def _closing(stack: ExitStack, part: _Part) -> _Part:

@@ -3,6 +3,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from cli_process import rekindle
+from e2e.serve_process import ServeProcess
+from e2e.waiting import until
+
 _ROUNDS = """
 import os, signal, sys, threading, time
 from pathlib import Path
@@ -45,3 +51,13 @@ def test_starting_and_stopping_leaks_no_descriptor_and_no_thread(tmp_path: Path)
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.long
+def test_a_server_whose_lock_was_removed_keeps_its_home_and_is_found_again(tmp_path: Path) -> None:
+    with ServeProcess(tmp_path) as server:
+        (tmp_path / "server.lock").unlink()
+        second = rekindle(tmp_path, "serve", "--port", "0")
+        assert second.returncode == 2, second.stdout
+        assert f"{tmp_path} is in use by the server with pid {server.pid}" in second.stderr
+        until(lambda: rekindle(tmp_path, "ps").returncode == 0, "commands find the first server again", 60)

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from rekindle.contract.locks import lock_holder
 from rekindle_service.config.home import Home, HomeInUseError, is_job_id, new_job_id
 
 
@@ -58,18 +59,44 @@ def test_the_announcement_is_private_and_removed_with_its_server_but_not_by_anot
     assert home.server_json.exists()
 
 
-def test_a_second_server_is_refused_with_the_process_of_the_first(home):
+@pytest.fixture
+def holder(home):
+    """A process that owns the home; it restores the lock when it reads a line."""
     hold = "import sys; from rekindle_service.config.home import Home; from pathlib import Path\n"
-    hold += "lock = Home(Path(sys.argv[1])).lock(); print('held', flush=True); sys.stdin.read()"
-    holder = subprocess.Popen(
+    hold += "home = Home(Path(sys.argv[1])); lock = home.lock(); home.write_server_info('http://127.0.0.1:1')\n"
+    hold += "print('held', flush=True)\n"
+    hold += "for line in sys.stdin: lock.restore(); print('restored', flush=True)"
+    process = subprocess.Popen(
         [sys.executable, "-c", hold, str(home.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    with holder:
-        assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(HomeInUseError, match=f"pid {holder.pid}"):
-            home.lock()
-        holder.kill()
+    with process:
+        assert process.stdout.readline() == b"held\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_server_is_refused_with_the_process_of_the_first(home, holder):
+    with pytest.raises(HomeInUseError, match=f"pid {holder.pid}"):
+        home.lock()
+    holder.kill()
+    holder.wait()
     home.lock().release()
+
+
+@pytest.mark.parametrize("names", [["server.lock"], ["server.lock", "server.json"]])
+def test_a_second_server_is_refused_where_the_lock_of_the_first_was_removed_and_the_first_restores_it(
+    home, holder, names
+):
+    for name in names:
+        (home.root / name).unlink()
+    with pytest.raises(HomeInUseError, match=f"pid {holder.pid}" if len(names) == 1 else "another server"):
+        home.lock()
+    assert not home.server_lock.exists()
+    home.server_lock.touch()
+    holder.stdin.write(b"restore\n")
+    holder.stdin.flush()
+    assert holder.stdout.readline() == b"restored\n"
+    assert lock_holder(home.server_lock) == holder.pid
 
 
 def test_every_new_job_id_is_another_one_and_none_can_be_a_path(home):

@@ -1,5 +1,6 @@
 """The home: the directory of the database, the token and every run, owned by one live server."""
 
+import fcntl
 import os
 import re
 import secrets
@@ -9,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from rekindle.contract.files import atomic_write, read_json, write_json
-from rekindle.contract.locks import ExclusiveLock, LockHeldError
+from rekindle.contract.locks import ExclusiveLock, LockHeldError, lock_holder
 from rekindle.contract.run_dir.paths import RunDir
 
 _JOB_ID = re.compile(r"[a-z0-9]{10}")
@@ -114,15 +115,22 @@ class Home:
             if mode & _OPEN_TO_OTHERS and not entry.is_symlink() and entry.name not in ("runs", "worker-path"):
                 Path(entry.path).chmod(mode & ~_OPEN_TO_OTHERS)
 
-    def lock(self) -> ExclusiveLock:
+    def lock(self) -> "HomeLock":
         """Own this home until ``release`` or the end of the process. Raises HomeInUseError when a live server does."""
         try:
-            return ExclusiveLock(self.server_lock)
-        except LockHeldError as error:
+            return HomeLock(self)
+        except (LockHeldError, BlockingIOError) as error:
+            owner = self._owner()
+            server = "another server" if owner is None else f"the server with pid {owner}"
             raise HomeInUseError(
-                f"{self.root} is in use by the server with pid {error.pid}: use that one, stop it, "
+                f"{self.root} is in use by {server}: use that one, stop it, "
                 "or choose another directory with REKINDLE_HOME"
             ) from error
+
+    def _owner(self) -> int | None:
+        """Pid of the server that owns this home. ``server.json`` names it where its ``server.lock`` was removed."""
+        announced = read_json(self.server_json)
+        return lock_holder(self.server_lock) or (announced.get("pid") if isinstance(announced, dict) else None)
 
     def ensure_token(self) -> str:
         """The token; made at the first call and never again."""
@@ -139,6 +147,34 @@ class Home:
         server = read_json(self.server_json)
         if isinstance(server, dict) and server.get("pid") == os.getpid():
             self.server_json.unlink(missing_ok=True)
+
+
+class HomeLock:
+    """Ownership of a home by one process. Raises LockHeldError, BlockingIOError where another one has it.
+
+    ``server.lock`` names the owner to other processes, but it can be removed, and whoever makes it again could lock it.
+    So the directory itself is locked first. Only ``flock`` can lock one; no program inherits its descriptor.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._path = home.server_lock
+        self._directory = os.open(home.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._file = ExclusiveLock(self._path)
+        except BaseException:
+            os.close(self._directory)
+            raise
+
+    def restore(self) -> None:
+        """Make ``server.lock`` again where it was removed or replaced: without it, nobody finds the owner."""
+        if not self._file.is_in_place:
+            removed, self._file = self._file, ExclusiveLock(self._path)
+            removed.release()
+
+    def release(self) -> None:
+        self._file.release()
+        os.close(self._directory)
 
 
 def new_job_id() -> str:

@@ -27,6 +27,7 @@ class ExclusiveLock:
     """Owns ``path`` from construction until ``release`` or the end of this process."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -34,6 +35,14 @@ class ExclusiveLock:
             pid = _holder(self._fd)
             os.close(self._fd)
             raise LockHeldError(path, pid) from error
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the locked file is still the one at its path: a removed file stays locked, and nobody sees it."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), self._path.stat(follow_symlinks=False))
+        except OSError:
+            return False
 
     def release(self) -> None:
         os.close(self._fd)
