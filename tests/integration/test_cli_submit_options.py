@@ -57,6 +57,12 @@ def test_the_words_of_submit_become_the_right_job(served_home: Path, client: Cli
     assert "contradict each other" in refused(submit("--ranks", "2", "--nproc_per_node", "3", "train.py"))
     assert "`rekindle submit train.py --lr 1`" in refused(submit("./run.sh"))
 
+    late = refused(submit("torchrun", "-m", "train", "--ranks", "2", "--hold"))
+    assert "rekindle submit --ranks 2 --hold --device cpu --keep-links -o id torchrun -m train`" in late
+    assert "torchrun -m train -- --ranks 2 --hold`" in late
+    own = job(submit(*waiting, "train.py", "--", "--ranks", "2"))
+    assert (own["ranks"], own["args"]) == ({"min": 1, "max": 1}, ["--ranks", "2"])
+
     elsewhere = project.parent / "elsewhere"
     elsewhere.mkdir()
     outside = job(submit(*waiting, "--nproc_per_node", "3", "../project/train.py", cwd=elsewhere))

@@ -28,7 +28,7 @@ def play(served_home: Path) -> Iterator[Play]:
 
 def test_a_script_is_submitted_from_its_directory_and_controlled_by_name(served_home: Path, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import time\ntime.sleep(600)\n")
-    words = ["--device", "cpu", "train.py", "--lr", "0.1", "--ranks", "9"]
+    words = ["--device", "cpu", "train.py", "--", "--lr", "0.1", "--ranks", "9"]
     first = rekindle(served_home, "submit", "--name", "long", "-o", "id", *words, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     job_id = first.stdout.strip()

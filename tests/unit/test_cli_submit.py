@@ -10,11 +10,12 @@ from typer.main import get_command
 
 from rekindle.contract.job import JobSpec, SnapshotPolicy
 from rekindle_service.cli import source_code
+from rekindle_service.cli.command_help import words_before
 from rekindle_service.cli.commands.submit import parse_process_count, parse_ranks
 from rekindle_service.cli.job_request import (
     environment,
     job_fields,
-    misplaced_options,
+    require_order,
     split_arguments,
     target_and_args,
 )
@@ -66,10 +67,47 @@ def test_a_script_that_is_no_file_or_not_in_the_given_directory_is_an_error_that
         source_code.directory_and_script("charlm.py", Path("src"), tmp_path)
 
 
-def test_an_option_of_submit_after_the_script_is_found() -> None:
-    assert misplaced_options(["--lr", "0.1", "--ranks=4", "--name", "x"]) == ["--ranks"]
-    assert misplaced_options(["--ranks", "2", "--hold"]) == ["--ranks", "--hold"]
-    assert misplaced_options(["ranks", "--device", "cpu"]) == []
+@pytest.mark.parametrize(
+    ("words", "right", "other"),
+    [
+        (["train.py", "--ranks", "2", "--hold"], "--ranks 2 --hold train.py", "train.py -- --ranks 2 --hold"),
+        (["train.py", "--lr", "1", "--ranks=2", "x"], "--ranks=2 train.py --lr 1 x", "train.py -- --lr 1 --ranks=2 x"),
+        (["--module", "pkg", "a", "--hold"], "--hold --module pkg a", "--module pkg -- a --hold"),
+        (["train.py", "--ranks"], "--ranks train.py", "train.py -- --ranks"),
+        (["train.py", "--hold", "--", "--ranks"], "--hold train.py -- --ranks", "train.py -- --hold -- --ranks"),
+    ],
+)
+def test_an_option_of_submit_after_the_script_is_refused_with_the_right_order(
+    words: list[str], right: str, other: str
+) -> None:
+    with pytest.raises(typer.BadParameter) as raised:
+        _arguments(words)
+    for line in (right, other):
+        assert f"`rekindle submit {line}`" in raised.value.message
+    assert _arguments(other.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "args"),
+    [
+        (["--ranks", "2", "train.py", "--name", "x"], ["--name", "x"]),
+        (["train.py", "--", "--ranks", "2"], ["--ranks", "2"]),
+        (["--", "train.py", "--ranks", "2"], ["--ranks", "2"]),
+        (["--module", "pkg", "--", "a", "--ranks", "2"], ["a", "--ranks", "2"]),
+        (["--recipe", "ddp", "--", "--ranks", "2"], ["--ranks", "2"]),
+        (["train.py", "ranks", "--", "--hold"], ["ranks", "--", "--hold"]),
+    ],
+)
+def test_a_script_gets_its_own_options_of_the_same_names(words: list[str], args: list[str]) -> None:
+    assert _arguments(words) == args
+
+
+def _arguments(words: list[str]) -> list[str]:
+    """The script's arguments on a command line of submit, which is not carried out."""
+    context = get_command(app).commands["submit"].make_context("submit", list(words))  # type: ignore[attr-defined]
+    given = context.params
+    _, _, args = target_and_args(given["command"], given["module"], given["recipe"])
+    return require_order(words_before(context, args), args)
 
 
 def test_a_home_is_not_mistaken_for_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

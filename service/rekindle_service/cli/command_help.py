@@ -22,8 +22,16 @@ _TYPES |= dict.fromkeys(("<int>", "<int range>"), "N") | dict.fromkeys(("<float>
 Row = tuple[str, str]
 
 
+_WORDS = "rekindle.words"
+
+
 class Command(TyperCommand):
-    """A command whose help is ``help_text``."""
+    """A command whose help is ``help_text``, and that keeps its words (see ``words_before``)."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep the words, of which parsing drops a ``--``."""
+        ctx.meta[_WORDS] = list(args)
+        return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help for the width of the terminal."""
@@ -36,6 +44,12 @@ class Group(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help for the width of the terminal."""
         formatter.write(help_text(self, ctx, terminal_width()))
+
+
+def words_before(context: Any, last: Sequence[str]) -> list[str]:
+    """The words of this command before its ``last`` ones, with a ``--`` where there is one."""
+    words: list[str] = context.meta[_WORDS]
+    return words[: len(words) - len(last)]
 
 
 def terminal_width() -> int:

@@ -2,17 +2,20 @@
 
 import shlex
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import typer
 
 from rekindle.contract.job import SnapshotPolicy
 from rekindle_service.client.api_connection import drop_unset
+from rekindle_service.sanitize import sanitize_line
 
-_OWN_OPTIONS = (
-    *("--ranks", "--follow", "--hold", "--after", "--after-any", "--max-failures", "--hang-timeout", "--on-restart"),
+_OWN_FLAGS = frozenset({"--follow", "--hold"})
+_OWN_OPTIONS = _OWN_FLAGS | {
+    *("--ranks", "--after", "--after-any", "--max-failures", "--hang-timeout", "--on-restart"),
     *("--devices-per-rank", "--gpu-share", "--nproc_per_node", "--nproc-per-node"),
-)
+}
 """That scripts hardly ever have."""
 _OTHER_PARAMETERS = frozenset(
     {"command", "module", "recipe", "code", "git", "ref", "env", "array", "parallel", "follow", "output"}
@@ -61,9 +64,40 @@ def target_and_args(command: list[str], module: str | None, recipe: str | None) 
     return "script", command[0], command[1:]
 
 
-def misplaced_options(args: list[str]) -> list[str]:
-    """Options of `rekindle submit` among the arguments of a script, which hardly ever has such options."""
-    return [option for option in _OWN_OPTIONS if any(arg.partition("=")[0] == option for arg in args)]
+def require_order(before: list[str], args: list[str]) -> list[str]:
+    """A script's arguments without a leading ``--``, which says that all that follows is for the script.
+
+    ``before``: the words before ``args``. Raises BadParameter for options of `rekindle submit` among the arguments.
+    """
+    if "--" in before:
+        return args
+    if args[:1] == ["--"]:
+        return args[1:]
+    misplaced, rest = split_misplaced(args)
+    if misplaced:
+        right = shlex.join(["rekindle", "submit", *misplaced, *before, *rest])
+        other = shlex.join(["rekindle", "submit", *before, "--", *args])
+        names = [name for word in misplaced if (name := word.partition("=")[0]) in _OWN_OPTIONS]
+        raise typer.BadParameter(
+            f"options of rekindle come before the script: {', '.join(names)}. Write `{sanitize_line(right)}`; "
+            f"if the script itself has such options, `{sanitize_line(other)}`"
+        )
+    return args
+
+
+def split_misplaced(args: list[str]) -> tuple[list[str], list[str]]:
+    """Options of `rekindle submit` with their values among a script's arguments up to a ``--``, and all others."""
+    misplaced, rest = [], []
+    words = iter(args)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if word == "--":
+            rest += [word, *words]
+        elif name not in _OWN_OPTIONS:
+            rest.append(word)
+        else:
+            misplaced += [word, *([] if equals or name in _OWN_FLAGS else islice(words, 1))]
+    return misplaced, rest
 
 
 def environment(assignments: list[str], own: Mapping[str, str]) -> dict[str, str]:

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from rekindle_service.cli import formatting, source_code
+from rekindle_service.cli.command_help import words_before
 from rekindle_service.cli.commands.experiment import finish as finish_experiment
 from rekindle_service.cli.commands.wait import follow as follow_job
 from rekindle_service.cli.context import connect, settings_of
 from rekindle_service.cli.job_request import (
     environment,
     job_fields,
-    misplaced_options,
+    require_order,
     split_arguments,
     target_and_args,
 )
@@ -166,16 +167,15 @@ def submit(
     rekindle submit --ranks 2 train.py --lr 0.1
 
     The code is copied now, so later edits do not affect the job. Options of rekindle come first; arguments after
-    SCRIPT are passed to it. With --module or --recipe, put -- before arguments that start with a dash. A command of
-    torchrun or python in place of SCRIPT is translated.
+    SCRIPT are passed to it: after --, also those that rekindle has. With --module or --recipe, put -- before arguments
+    that start with a dash. A command of torchrun or python in place of SCRIPT is translated.
     """
     if module is None and recipe is None:
         command, module, env = _translated(context, command or [], env or [])
     if parallel is not None and array is None:
         raise typer.BadParameter(f"--parallel {parallel} limits the jobs of an array: pass --array, too")
     kind, target, args = target_and_args(command or [], module, recipe)
-    for each in misplaced_options(args):
-        note(f"{each} is passed to {sanitize_line(target)}: rekindle's own options come before it")
+    args = require_order(words_before(context, args), args)
     context.params["ranks"] = _one_of("--ranks", context.params["ranks"], "--nproc_per_node", nproc_per_node)
     body = {**job_fields(context.params), "args": args, "env": environment(env or [], os.environ)}
     body |= {"on_restart": split_arguments(on_restart or []), "exclude": exclude or []}
