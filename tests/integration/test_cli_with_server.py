@@ -134,3 +134,16 @@ def test_jobs_of_a_filter_are_changed_together_after_a_confirmation(home: Path) 
         assert "No job to change matches" in rekindle(home, "delete", "--filter", "state:failed", "--yes").stderr
         cancelled = rekindle(home, "cancel", "--filter", "state:running sweep-3", "--yes", "-o", "json")
         assert [job["intent"] for job in json.loads(cancelled.stdout)] == ["cancel"]
+
+
+def test_a_filter_resumes_jobs_that_failed_and_none_that_succeeded(served_home: Path, play: Play) -> None:
+    done, failed = play("again-1"), play("again-2")
+    for job in (done, failed):
+        job.begin_attempt()
+    done.end(JobState.SUCCEEDED, Outcome(OutcomeClass.SUCCESS, ""))
+    failed.end(JobState.FAILED, _RAISED)
+    until(lambda: [state_of(served_home, job.id) for job in (done, failed)] == ["succeeded", "failed"], "both ended")
+    resumed = rekindle(served_home, "resume", "--filter", "again", "--yes", "-o", "id")
+    assert resumed.stdout.split() == [failed.id], resumed.stderr
+    assert state_of(served_home, done.id) == "succeeded"
+    assert rekindle(served_home, "resume", done.id, "-o", "id").stdout.split() == [done.id]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import typer
 
-from rekindle.contract.states import TERMINAL
+from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.cli.context import FilterOption, JobsArgument, YesOption, connect
 from rekindle_service.cli.errors import format_problem, print_error
 from rekindle_service.cli.exit_codes import ExitCode
@@ -44,7 +44,11 @@ _DRAIN = _Change(
     Client.drain, "Drain", "Draining", "being drained", lambda job: _is_live(job) and job["intent"] == "run"
 )
 _RESUME = _Change(
-    Client.resume, "Resume", "Resuming", "resumed", lambda job: not _is_live(job) or job["intent"] != "run"
+    Client.resume,
+    "Resume",
+    "Resuming",
+    "resumed",
+    lambda job: job["intent"] != "run" if _is_live(job) else job["state"] != JobState.SUCCEEDED,
 )
 _DELETE = _Change(
     Client.delete, "Delete", "Deleting", "deleted", lambda job: not _is_live(job), warning=" and their files"
@@ -89,7 +93,10 @@ def resume(
     yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
-    """Release held jobs; continue ended ones from their latest snapshots."""
+    """Release held jobs; continue ended ones from their latest snapshots.
+
+    A filter selects no job that has succeeded: name it to run it again.
+    """
     _apply(context, _RESUME, jobs or [], filter_line, output, yes=yes)
 
 
