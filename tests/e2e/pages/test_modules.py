@@ -7,6 +7,7 @@ from typing import Any
 from playwright.sync_api import Page
 
 from e2e.played_job import Play
+from rekindle_service.client import Client
 
 _SHOWN = """async (texts) => {
     const { TerminalEmulator, runs } = await import("/static/log/terminal-emulator.js");
@@ -315,6 +316,25 @@ def test_options_are_distinguished_from_their_values(modules: Page) -> None:
         {"--shift": "-0.5", "argument 1": "--", "--x": "", "--tag": "a b"},
         {"argument 1": "first", "argument 2": "second", "--flag": "yes"},
     ]
+
+
+def test_no_two_parameters_of_a_job_share_a_label(modules: Page, client: Client, play: Play) -> None:
+    job = client.job(play("labels").id)
+    unusual = {"devices_per_rank": 2, "links": "required", "gpu_share": 0.5, "keep_links": True, "gitignore": True}
+    unusual |= {"ranks": {"min": 1, "max": 2}, "resizable": False, "continue_from": job["id"], "continue_step": 3}
+    unusual |= {"slurm": {"job_id": 7, "partition": "gpu"}, "time_limit": 60.0, "hang_timeout": 60.0}
+    unusual |= {name: ["x"] for name in ("args", "on_restart", "after", "after_any", "watch", "exclude", "warnings")}
+    environment = {"host": "h", "processor": "p", "cores": 1, "memory": 1, "system": "s", "python": "3"}
+    recorded = {"directory": "/d", "code": {"digest": "d", "files": 1, "bytes": 1}, "environment": environment}
+    labels = modules.evaluate(
+        """async ([job, recorded]) => {
+            const { recordedEntries, submittedEntries } = await import("/static/shared/job-parameters.js");
+            return [...submittedEntries(job), ...recordedEntries(recorded)].map(([label]) => label);
+        }""",
+        [{**job, **unusual}, recorded],
+    )
+    assert {"GPU links", "Symbolic links", "Continues job", "Resizing", "Slurm job", "Time limit"} <= set(labels)
+    assert sorted(labels) == sorted(set(labels))
 
 
 def test_words_are_quoted_and_split_as_a_shell_does(modules: Page) -> None:
