@@ -114,6 +114,20 @@ def test_a_refused_submission_names_its_problems_and_leaves_nothing_behind(
     assert (names_in(home.runs), submitter.store.lists.jobs()) == ([], [])
 
 
+@pytest.mark.parametrize("script", ["secret.py", "guess.py", "../link/guess.py"])
+def test_nothing_is_shown_of_the_files_of_another_persons_job(submitter, submission, home, tmp_path, script):
+    code = home.run_dir(submitter.submit(submission).id).code
+    (code / "secret.py").touch()
+    (tmp_path / "link").symlink_to(code)
+    for directory, named in ((code, script), (tmp_path / "link", script), (tmp_path, f"link/{script}")):
+        spy = replace(a_submission(directory, target=named), owner="eve", readable_by="eve")
+        with pytest.raises(SubmissionError) as caught:
+            submitter.submit(spy)
+        (error,) = caught.value.errors
+        assert (error.rule, error.hint) == ("must not be in the server's home", "copy the code elsewhere")
+        assert "train.py" not in str(caught.value)
+
+
 def test_a_repeat_with_the_same_key_copies_nothing_and_gives_the_first_job(submitter, submission, home):
     first = submitter.submit(submission, KEY)
     assert submitter.submit(a_submission(submission.code, name="other"), KEY).id == first.id

@@ -1,6 +1,7 @@
 """From a submission to a queued job: validated, its code copied, its run directory and row created."""
 
 import errno
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -141,7 +142,9 @@ class Submitter:
                 raise unknown_bundle(bundle)
 
     def validate(self, submission: Submission) -> list[FieldError]:
-        """Every rule that the submission violates here."""
+        """Every rule that the submission violates here; nothing of code that its owner may not read is looked at."""
+        if errors := self._foreign_code(submission):
+            return errors
         with self.rights.reading(submission):
             errors = validate(
                 submission, self.machine, lambda job_id: self._readable_job(submission, job_id) is not None
@@ -152,7 +155,6 @@ class Submitter:
         if (old := submission.spec.continue_from) is not None:
             errors += check_stopped(self._readable_job(submission, old) if is_job_id(old) else None, old, self.home)
         errors += priority_errors(submission.spec.priority, submission.max_priority, submission.owner)
-        errors += self._foreign_code(submission)
         if submission.spec.is_cluster:
             return errors + self._cluster_errors(submission)
         errors += quota_errors(self._placed(submission), submission.owner, self.quotas)
@@ -184,9 +186,13 @@ class Submitter:
         code = submission.code_dir
         if submission.readable_by is None or submission.origin is not None or code is None:
             return []
-        if not code.resolve().is_relative_to(self.home.root.resolve()):
-            return []
-        return [FieldError("code.path", "must not be in the server's home", str(code), "copy the code elsewhere")]
+        named = {"code.path": code}
+        if submission.spec.kind is TargetKind.SCRIPT:
+            named["script"] = code / submission.spec.target
+        home = Path(os.path.realpath(self.home.root))
+        inside = [each for each in named.items() if Path(os.path.realpath(each[1])).is_relative_to(home)]
+        rule, hint = "must not be in the server's home", "copy the code elsewhere"
+        return [FieldError(name, rule, str(path), hint) for name, path in inside[:1]]
 
     def prepare(self, submission: Submission, *, number: int | None = None, **columns: Any) -> Job:
         """A job that lacks its row, and then ``confirm``. Precondition: it is valid. Raises what ``submit`` raises.
