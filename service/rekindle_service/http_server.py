@@ -14,6 +14,7 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -55,7 +56,8 @@ _PROBLEM = json.dumps(
         "type": "/problems/bad-request",
         "title": "Bad Request",
         "status": 400,
-        "detail": "the request is not HTTP/1.1 as it should be, or has more than 64 KiB before its body",
+        "detail": "the request is not HTTP/1.1 as it should be, gives its length both as Content-Length and as "
+        "Transfer-Encoding, or has more than 64 KiB before its body",
     }
 ).encode()
 _BAD_REQUEST = (
@@ -158,6 +160,7 @@ class _Connection(H11Protocol):
     def __init__(self, anonymous: OrderedDict["_Connection", None], app_state: dict[str, Any], **uvicorns: Any) -> None:
         """``anonymous``: those of the server, oldest first."""
         super().__init__(app_state={**app_state, _SCOPE_KEY: self}, **uvicorns)
+        self.conn = _OneLength(h11.SERVER)
         self._anonymous = anonymous
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -221,6 +224,22 @@ class _Connection(H11Protocol):
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
+
+
+class _OneLength(h11.Connection):
+    """Refuses a body of two lengths: a proxy that takes the other one sees the next request elsewhere than this server.
+
+    h11 itself refuses two values of Content-Length, and prefers Transfer-Encoding where both are given.
+    """
+
+    def next_event(self) -> Any:
+        """Raises RemoteProtocolError."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _ in event.headers}
+            if {b"content-length", b"transfer-encoding"} <= names:
+                raise h11.RemoteProtocolError("both Content-Length and Transfer-Encoding")
+        return event
 
 
 def max_connections() -> int:

@@ -9,7 +9,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +242,31 @@ def test_a_second_host_header_reaches_no_route(served: Served) -> None:
     with connect(served) as client:
         send_head(client, "GET", JOBS, "Host: evil.example", token=True)
         assert client.recv(1000).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ("Content-Length: 4", "Transfer-Encoding: chunked"),
+        ("Transfer-Encoding: chunked", "content-length: 0"),
+        ("Content-Length: 4", "Content-Length: 5"),
+        ("Content-Length: 4, 5",),
+        ("Transfer-Encoding: chunked, identity",),
+    ],
+)
+def test_a_body_of_two_lengths_is_refused_and_what_follows_is_no_request(
+    served: Served, headers: tuple[str, ...]
+) -> None:
+    with connect(served) as client:
+        send_head(client, "POST", JOBS, *headers, token=True)
+        client.sendall(b"0\r\n\r\n")
+        with suppress(OSError):
+            send_head(client, "GET", JOBS, token=True)
+        answer = answer_of(client)
+    assert answer.startswith(b"HTTP/1.1 400 "), answer
+    assert b"items" not in answer
+    assert b"connection: close" in answer.lower()
+    assert b"/problems/bad-request" in answer
 
 
 TRICKS = (
