@@ -49,11 +49,48 @@ def test_an_event_is_notified_by_the_name_that_a_person_has_for_it(
     assert event_type(event(**columns)) is expected
 
 
-def test_a_notice_names_job_reason_and_the_outcome_of_the_attempt_that_ended_then() -> None:
-    def attempt(number: int, ended_at: float | None, message: str) -> Attempt:
-        outcome = None if ended_at is None else {"class": "oom", "message": message, "evidence": {"env": "s3cr3t"}}
-        return Attempt(job_id="abcdefghij", number=number, run=1, started_at=1.0, ended_at=ended_at, outcome=outcome)
+def attempt(number: int, ended_at: float | None, message: str = "", klass: str = "oom") -> Attempt:
+    """One that has taken 50 seconds, or that began at 990 and runs."""
+    outcome = None if ended_at is None else {"class": klass, "message": message, "evidence": {"env": "s3cr3t"}}
+    started_at = 990.0 if ended_at is None else ended_at - 50
+    columns = {"number": number, "started_at": started_at, "ended_at": ended_at, "outcome": outcome}
+    return Attempt(job_id="abcdefghij", run=1, **columns)
 
+
+_FAILED_BEFORE = attempt(1, 900.0, "earlier")
+
+
+@pytest.mark.parametrize(
+    ("to_state", "attempts", "row", "expected"),
+    [
+        ("recovering", [_FAILED_BEFORE, attempt(2, None)], None, ("keeper_lost", "reason")),
+        ("recovering", [_FAILED_BEFORE, attempt(2, 1003.0, "later known")], None, ("oom", "later known")),
+        ("queued", [_FAILED_BEFORE], ("queued", "preempted"), ("preempted", "row")),
+        ("queued", [], ("queued", "preempted"), ("preempted", "row")),
+        ("queued", [_FAILED_BEFORE], ("starting", "preempted"), ("preempted", "reason")),
+        ("queued", [attempt(1, 999.0, "saved", "preempted"), attempt(2, 2000.0)], None, ("preempted", "saved")),
+        ("cancelled", [_FAILED_BEFORE], None, ("cancelled", "reason")),
+        ("failed", [_FAILED_BEFORE], ("failed", "launch_error"), ("launch_error", "row")),
+        ("failed", [_FAILED_BEFORE, attempt(2, 2000.0)], ("failed", "oom"), ("oom", "earlier")),
+        ("running", [_FAILED_BEFORE, attempt(2, None)], ("running", "oom"), ("oom", "earlier")),
+    ],
+)
+def test_a_notice_has_the_outcome_of_its_own_event(
+    to_state: str, attempts: list[Attempt], row: tuple[str, str] | None, expected: tuple[str, str]
+) -> None:
+    job = None
+    if row is not None:
+        job = a_job(id="abcdefghij", state=row[0], outcome={"class": row[1], "message": "row"})
+    happened = event(
+        from_state="recovering" if to_state == "running" else "running", to_state=to_state, reason="reason"
+    )
+    kind = event_type(happened)
+    assert kind is not None
+    outcome = json.loads(build_payload(happened, kind, job, attempts).body)["outcome"]
+    assert (outcome["class"], outcome["message"]) == expected
+
+
+def test_a_notice_names_job_reason_and_the_outcome_of_the_attempt_that_ended_then() -> None:
     attempts = [attempt(1, 900.0, "first"), attempt(2, 999.0, "x" * 9999), attempt(3, 2000.0, "later")]
     failed = event(from_state="running", to_state="recovering", reason="\x1b[2Jagain")
     job = a_job(id="abcdefghij", name="digits\n", owner="ann", env={"KEY": "s3cr3t"})

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Protocol
 
+from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import HOLDING_SLOTS, JobState
 from rekindle_service.config.notification_targets import EventType
 from rekindle_service.store.tables import Attempt, Event, Job
@@ -30,6 +31,8 @@ _TYPE_OF_STATE: dict[str, EventType] = {
     JobState.FAILED: EventType.FAILED,
     JobState.CANCELLED: EventType.CANCELLED,
 }
+_STOPPED = {EventType.DRAINED: OutcomeClass.PREEMPTED, EventType.CANCELLED: OutcomeClass.CANCELLED}
+_ENDS = {EventType.SUCCEEDED, EventType.FAILED, *_STOPPED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +90,29 @@ def build_payload(event: Event, kind: EventType, job: Job | None, attempts: Sequ
         "to_state": event.to_state,
         "reason": event.reason[:_MAX_MESSAGE],
         "job": {name: getattr(job, name, None) for name in _JOB} | {"id": event.job_id},
-        "outcome": _outcome(event, attempts),
+        "outcome": _shown(_outcome(event, kind, job, attempts)),
     }
     return Payload(identity, kind, event.job_id, json.dumps(body).encode())
 
 
-def _outcome(event: Event, attempts: Sequence[Attempt]) -> dict[str, Any] | None:
-    """The outcome of the latest attempt that had ended by then."""
-    ended = [each for each in attempts if each.ended_at is not None and each.ended_at <= event.at]
-    if not ended or ended[-1].outcome is None:
+def _outcome(event: Event, kind: EventType, job: Job | None, attempts: Sequence[Attempt]) -> dict[str, Any] | None:
+    """How that ended which the event is about; for an event that ends nothing, the latest attempt that had ended.
+
+    The row of the job has the outcome of its last end. A later attempt shows that it may be that of another end.
+    """
+    begun = [each for each in attempts if each.started_at <= event.at]
+    if kind is EventType.ATTEMPT_FAILED:  # where the keeper was lost, the next one writes how the attempt ended
+        return (begun[-1].outcome if begun else None) or Outcome(OutcomeClass.KEEPER_LOST, event.reason).to_json()
+    if kind in _ENDS and job is not None and job.state == event.to_state and len(begun) == len(attempts):
+        return job.outcome
+    ended = [each.outcome for each in begun if each.ended_at is not None and each.ended_at <= event.at]
+    latest, stopped = ended[-1] if ended else None, _STOPPED.get(kind)
+    if stopped is not None and (latest is None or latest["class"] != stopped):  # between two attempts
+        return Outcome(stopped, event.reason).to_json()
+    return latest
+
+
+def _shown(outcome: dict[str, Any] | None) -> dict[str, Any] | None:
+    if outcome is None:
         return None
-    outcome = {name: ended[-1].outcome.get(name) for name in _OUTCOME}
-    return outcome | {"message": str(outcome["message"])[:_MAX_MESSAGE]}
+    return {name: outcome.get(name) for name in _OUTCOME} | {"message": str(outcome["message"])[:_MAX_MESSAGE]}

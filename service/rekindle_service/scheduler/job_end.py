@@ -37,9 +37,10 @@ class JobEnd:
 
     def requeue_held(self, job: Job, notice: str | None) -> None:
         """Back to the queue, where it waits until it is released."""
-        columns: dict[str, Any] = {"intent": JobIntent.HOLD, "notice": notice, "devices": [], "next_try_at": None}
         reason = notice or "held while no keeper of it ran"
-        self._store.transition(job.id, JobState.QUEUED, expected={job.state}, reason=reason, **columns)
+        outcome = Outcome(OutcomeClass.PREEMPTED, reason, retryable=False).to_json()
+        columns: dict[str, Any] = {"intent": JobIntent.HOLD, "notice": notice, "devices": [], "next_try_at": None}
+        self._store.transition(job.id, JobState.QUEUED, expected={job.state}, reason=reason, outcome=outcome, **columns)
 
     def _end(self, job: Job, to: JobState, outcome: Outcome, reason: str) -> None:
         if self._store.transition(job.id, to, expected={job.state}, reason=reason, **_columns(outcome)) is not None:
