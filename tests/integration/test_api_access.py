@@ -1,5 +1,6 @@
 import json
 import re
+import time
 
 import pytest
 from fastapi.routing import iter_route_contexts
@@ -10,6 +11,7 @@ from rekindle_service.access.sessions import Sessions
 from rekindle_service.access.tokens import Tokens
 from rekindle_service.api.middleware.auth import OPEN_ROUTES
 from rekindle_service.api.middleware.responses import SECURITY_HEADERS
+from rekindle_service.store.access_tables import AuditEntry
 
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
@@ -225,3 +227,21 @@ def test_the_openapi_document_declares_the_bearer(server: ApiServer) -> None:
         for operation in operations.values():
             assert path in ("/healthz", "/readyz") or operation["security"] == [{"HTTPBearer": []}]
     assert "#/$defs" not in json.dumps(document)
+
+
+def test_the_audit_log_is_in_the_order_of_time_whenever_its_entries_were_written(server: ApiServer) -> None:
+    access, now = server.state.access, time.time()
+
+    def entry(age: float) -> AuditEntry:
+        return AuditEntry(at=now - age, person="ann", via="token", action=f"{age:g} s ago", status=403)
+
+    access.audit.record_refusal(entry(3.0))
+    for age in (4.0, 2.0, 2.0, 1.0):
+        access.audit.record(entry(age))
+    pages: list[list[str]] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = server.api.get(f"/api/v1/audit?person=ann&limit=2{cursor and f'&cursor={cursor}'}").json()
+        cursor = page["next"]
+        pages.append([each["action"] for each in page["items"]])
+    assert pages == [["1 s ago", "2 s ago"], ["2 s ago", "3 s ago"], ["4 s ago"]]

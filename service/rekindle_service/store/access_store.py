@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from sqlmodel import col, delete, exists, or_, select, update
+from sqlmodel import col, delete, exists, or_, select, tuple_, update
 
 from rekindle_service.store.access_tables import AccessToken, AuditEntry, BrowserSession, BundleUpload
 from rekindle_service.store.database import Database
@@ -75,10 +75,12 @@ class AccessStore:
             session.add_all(entries)
 
     def audit(self, limit: int, *, before: int | None = None, person: str | None = None) -> list[AuditEntry]:
-        """Latest first; ``before`` is the id of the last entry of the page before."""
-        query = select(AuditEntry).order_by(col(AuditEntry.id).desc()).limit(limit)
+        """Latest first, by their times: some are written late. ``before`` is the last id of the page before."""
+        key = tuple_(col(AuditEntry.at), col(AuditEntry.id))
+        query = select(AuditEntry).order_by(col(AuditEntry.at).desc(), col(AuditEntry.id).desc()).limit(limit)
         if before is not None:
-            query = query.where(col(AuditEntry.id) < before)
+            at = select(AuditEntry.at).where(AuditEntry.id == before).scalar_subquery()
+            query = query.where(key < tuple_(at, before))
         if person is not None:
             query = query.where(AuditEntry.person == person)
         return self._database.rows(query)
