@@ -57,6 +57,34 @@ def test_lines_that_look_like_progress_are_ignored(first: str, second: str) -> N
     assert (progress.step, progress.epoch) == (None, None)
 
 
+ENDS = [
+    ("step {0}/180: loss 1", range(180), 180, None),
+    ("step {0}/180: loss 1", range(100, 180), 180, None),
+    ("step {0} of 180", range(1, 181), 180, None),
+    ("iter {0}: loss 1", range(180), 180, None),
+    ("iter {0}: loss 1", range(1, 181), 180, None),
+    ("iter {0}: loss 1", range(0, 180, 10), 170, None),
+    ("Epoch [{0}/3], Loss: 2.1", range(3), None, 3),
+    ("Epoch [{0}/3], Loss: 2.1", range(1, 4), None, 3),
+    ("Epoch {0} loss 2.1", range(3), None, 3),
+    ("{1:3.0f}%|█| {0}/180 [00:10<00:12, 44.10it/s]", range(181), 180, None),
+    ("Epoch 0: {1:3.0f}%|█| {0}/180 [00:10<00:12, 44.10it/s]", range(181), 180, 1),
+    ("Epoch: [0]  [{0:3}/180]  eta: 0:10", range(180), 180, 1),
+]
+
+
+@pytest.mark.parametrize(("line", "numbers", "step", "epoch"), ENDS)
+def test_the_last_step_and_epoch_count_once_the_script_is_done(
+    tmp_path: Path, line: str, numbers: range, step: int | None, epoch: int | None
+) -> None:
+    log = tmp_path / "stdout.log"
+    log.write_text("\r".join(line.format(number, 100 * number / 180) for number in numbers))
+    progress = PrintedProgress([log])
+    progress.read(ended=True)
+    progress.complete()
+    assert (progress.step, progress.epoch) == (step, epoch)
+
+
 def test_logs_are_read_once_and_only_in_whole_lines(tmp_path: Path) -> None:
     log = tmp_path / "stdout.log"
     progress = PrintedProgress([log, tmp_path / "missing"])

@@ -3,12 +3,14 @@
 A guess from text: a form of line must come twice with a growing number before anything is shown, and a bar that loads
 data, evaluates or saves is no training. Where several forms grow, the one that grew most often counts. What the script
 itself reports is never replaced by an estimate.
+
+Many scripts count from 0, and so end at 179 of 180 steps: ``complete`` counts the last one, once the script is done.
 """
 
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rekindle.contract.run_dir.script_files import name_pattern
@@ -39,6 +41,9 @@ _EPOCH = re.compile(r"(?<![A-Za-z])epoch['\"]?\s*[:=#]?\s*[\[(]?\s*(?P<epoch>\d+
 _EPOCH_BAR = re.compile(r"epochs?\W*$", re.IGNORECASE)
 
 
+_TOTAL = re.compile(r"\s*(?:/|of)\s*(?P<total>\d+)", re.IGNORECASE)  # after a number
+
+
 @dataclass(slots=True)
 class _Form:
     """Lines that differ only in their numbers."""
@@ -46,6 +51,18 @@ class _Form:
     step: int | None = None
     epoch: int | None = None
     growths: int = 0
+    from_zero: set[str] = field(default_factory=set)  # of "step" and "epoch", those that began with 0
+    uncounted: set[str] = field(default_factory=set)  # those whose last number is one below what was done in the end
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What a line says."""
+
+    form: str
+    step: int | None
+    epoch: int | None
+    totals: dict[str, bool]  # of the numbers that have a total in the line: whether they are one below it
 
 
 class PrintedProgress:
@@ -55,6 +72,7 @@ class PrintedProgress:
         self._offsets = dict.fromkeys(logs, 0)
         self._forms: dict[str, _Form] = {}
         self._next_read = 0.0  # seconds of CLOCK_MONOTONIC
+        self._completed = False
 
     @property
     def step(self) -> int | None:
@@ -69,8 +87,12 @@ class PrintedProgress:
             self._next_read = time.monotonic() + INTERVAL
             self.read()
 
-    def read(self) -> None:
-        """Read what is new in the logs, at most ``MAX_BYTES`` of each."""
+    def complete(self) -> None:
+        """Count the last step and epoch: the script is done."""
+        self._completed = True
+
+    def read(self, *, ended: bool = False) -> None:
+        """Read what is new in the logs, at most ``MAX_BYTES`` of each; with ``ended`` a last line that has no end."""
         for log, offset in self._offsets.items():
             size = regular_size(log)
             if size <= offset:
@@ -81,7 +103,7 @@ class PrintedProgress:
                     text = file.read(MAX_BYTES)
             except OSError:
                 continue
-            whole = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
+            whole = len(text) if ended else max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
             self._offsets[log] = size - len(text) + whole if whole else offset
             self.feed(text[:whole].decode(errors="replace"))
 
@@ -89,49 +111,67 @@ class PrintedProgress:
         """Whole lines; a carriage return ends one, too."""
         for line in re.split(r"[\r\n]+", _ANSI.sub("", text)):
             if line and len(line) <= _MAX_LINE and (found := _parse(line)) is not None:
-                self._add(*found)
+                self._add(found)
 
-    def _add(self, form_name: str, step: int | None, epoch: int | None) -> None:
-        if form_name not in self._forms and len(self._forms) >= _MAX_FORMS:
+    def _add(self, line: _Line) -> None:
+        if line.form not in self._forms and len(self._forms) >= _MAX_FORMS:
             return
-        form = self._forms.setdefault(form_name, _Form())
-        before, now = (form.epoch or 0, form.step or 0), (epoch or 0, step or 0)
-        if (form.step, form.epoch) != (None, None) and now > before:
+        form = self._forms.setdefault(line.form, _Form())
+        before, now = (form.epoch or 0, form.step or 0), (line.epoch or 0, line.step or 0)
+        begun = (form.step, form.epoch) != (None, None)
+        if begun and now > before:
             form.growths += 1
-        form.step, form.epoch = step, epoch
+        for name in ("step", "epoch"):
+            last, value = getattr(form, name), getattr(line, name)
+            if not begun and value == 0:
+                form.from_zero.add(name)
+            counts_each = name in form.from_zero and (last is None or value == last + 1)
+            if value != last:
+                form.uncounted.discard(name)
+                form.uncounted |= {name} if line.totals.get(name, counts_each) else set()
+        form.step, form.epoch = line.step, line.epoch
 
     def _best(self, name: str) -> int | None:
         grown = [form for form in self._forms.values() if form.growths and getattr(form, name) is not None]
         best = max(grown, key=lambda form: form.growths, default=None)
-        return None if best is None else getattr(best, name)
+        if best is None:
+            return None
+        return int(getattr(best, name)) + (self._completed and name in best.uncounted)
 
 
-def _parse(line: str) -> tuple[str, int | None, int | None] | None:
-    """The form of the line, its step and its epoch; None for a line without either."""
+def _parse(line: str) -> _Line | None:
+    """None for a line without a step and an epoch."""
     bar, step, epoch = _BAR.search(line), _STEP.search(line), _EPOCH.search(line)
     matches = [match for match in (bar, step, epoch) if match is not None]
     if not matches:
         return None
-    first = min(match.start() for match in matches)
-    prefix = line[:first]
+    prefix = " ".join(line[: min(match.start() for match in matches)].split())  # bars are padded on their left
     if _NO_TRAINING.search(prefix):
         return None
     if bar is not None and _EPOCH_BAR.search(line[: bar.start()].rstrip("0123456789 :")) and epoch is None:
-        return f"bar of epochs {name_pattern(prefix[:80])}", None, _number(bar["step"])
+        return _Line(f"bar of epochs {name_pattern(prefix[:80])}", None, _number(bar["step"]), {"epoch": False})
     in_epoch = _IN_EPOCH.search(line)
     part = bar if bar is not None else in_epoch if epoch is not None else None
-    number, printed = (
-        None if step is None else _number(step["step"]),
-        None if epoch is None else _number(epoch["epoch"]),
-    )
+    number = None if step is None else _number(step["step"])
+    printed = None if epoch is None else _number(epoch["epoch"])
+    named = {"step": (number, step), "epoch": (printed, epoch)}
+    totals = {name: _is_last(line, value, match) for name, (value, match) in named.items()}
     if part is not None:
-        number = _number(part["step"])
-        if number is not None and printed is not None and (steps := _number(part["steps"])) is not None:
+        number, steps = _number(part["step"]), _number(part["steps"])
+        totals["step"] = number is not None and number + 1 == steps
+        if number is not None and printed is not None and steps is not None:
             number += printed * steps
     if number is None and printed is None:
         return None
     kinds = "".join(kind for kind, match in (("b", bar), ("s", step), ("e", epoch)) if match is not None)
-    return f"{kinds} {name_pattern(prefix[:80])}", number, printed
+    known = {name: is_last for name, is_last in totals.items() if is_last is not None}
+    return _Line(f"{kinds} {name_pattern(prefix[:80])}", number, printed, known)
+
+
+def _is_last(line: str, number: int | None, match: re.Match[str] | None) -> bool | None:
+    """Whether ``number``, which ``match`` has found, is one below the total after it; None where there is no total."""
+    found = None if match is None else _TOTAL.match(line, match.end())
+    return None if found is None or number is None else number + 1 == _number(found["total"])
 
 
 def _number(text: str) -> int | None:

@@ -6,7 +6,7 @@ from typing import Any
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.script_files import shown_path
-from rekindle.keeper.attempt_result import AttemptResult
+from rekindle.keeper.attempt_result import AttemptResult, Ending
 from rekindle.keeper.observers.checkpoints import CheckpointTracker
 from rekindle.keeper.observers.printed_progress import PrintedProgress
 from rekindle.keeper.observers.torn_checkpoints import move_torn
@@ -41,7 +41,9 @@ class ScriptObserver:
 
     def finish(self, result: AttemptResult) -> None:
         """Once the ranks are gone: add to ``result`` what the script has saved and loaded by itself."""
-        self._printed.read()
+        self._printed.read(ended=True)
+        if result.ending is Ending.DONE:
+            self._printed.complete()
         self._tracker.set_estimates(self._printed.step, self._printed.epoch)
         self._tracker.finish()
         self._record_loaded()
