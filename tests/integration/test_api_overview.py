@@ -8,6 +8,7 @@ import pytest
 from api_server import ApiServer, api_server
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.access.permissions import Scope
+from rekindle_service.jobs.actions import resume
 
 FAILURE = {"class": "user_error", "message": "ValueError: lr < 0\n  at <b>", "rank": 1, "file": "train.py", "line": 42}
 
@@ -100,7 +101,7 @@ def test_jobs_have_tags_and_a_note(server: ApiServer, lab: dict[str, Any]) -> No
         assert patch(server, lab["runs"], **wrong).status_code == 422, wrong
 
 
-def test_an_experiment_is_one_row_that_moves_with_its_last_end(server: ApiServer, code: Path) -> None:
+def test_an_experiment_is_one_row_once_all_its_jobs_have_ended(server: ApiServer, code: Path) -> None:
     (code / "train.py").write_text("")
     base = {"script": str(code / "train.py"), "device": "cpu"}
     alone = server.submit(code, name="alone")
@@ -108,12 +109,15 @@ def test_an_experiment_is_one_row_that_moves_with_its_last_end(server: ApiServer
     jobs = [{"id": trial["job"]} for trial in answer.json()["trials"]]
     end(server, alone, JobState.SUCCEEDED, 20.0)
     end(server, jobs[0], JobState.SUCCEEDED, 10.0)
-    assert names(overview(server)["done"]) == ["alone", "rates"]
     end(server, jobs[1], JobState.SUCCEEDED, 30.0)
+    assert names(overview(server)["done"]) == ["alone"]
+    end(server, jobs[2], JobState.SUCCEEDED, 15.0)
     found = overview(server)
     assert names(found["done"]) == ["rates", "alone"]
-    assert found["done"][0]["experiment"]["states"] == {"queued": 1, "succeeded": 2}
+    assert found["done"][0]["experiment"]["states"] == {"succeeded": 3}
     assert names(overview(server, limit=1)["done"]) == ["rates"]
+    resume(server.state.store, jobs[0]["id"])
+    assert names(overview(server)["done"]) == ["alone"]
 
 
 def test_a_full_disk_and_an_unusable_device_come_first(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from sqlalchemy import TextClause
-from sqlmodel import col, func, select
+from sqlmodel import col, exists, func, select
 
 from rekindle_service.store.database import Database
 from rekindle_service.store.job_lists import KEY_COLUMNS, JobKey, read_keys
@@ -14,7 +14,7 @@ _EXPERIMENTS = 50  # latest ones, of which those with ended jobs are chosen
 
 @dataclass(frozen=True, slots=True)
 class EndedExperiment:
-    """An experiment of which jobs have ended, the last one at ``ended_at`` (seconds since the epoch)."""
+    """An experiment whose jobs have ended, the last one at ``ended_at`` (seconds since the epoch)."""
 
     experiment: Experiment
     ended_at: float
@@ -61,9 +61,10 @@ class OverviewStore:
             return read_keys(session, query.limit(limit))
 
     def ended_experiments(self, limit: int, readable_by: str | None) -> list[EndedExperiment]:
-        """Of the latest experiments those that have a job as in ``done``, by its end, latest first."""
+        """The latest experiments without active jobs that have a job as in ``done``, by its end, latest first."""
+        active = exists().where(col(Job.experiment_id) == Experiment.id, col(Job.ended_at).is_(None))
         latest = select(func.max(Job.ended_at)).where(DONE, Job.experiment_id == Experiment.id).scalar_subquery()
-        query = select(Experiment, latest).order_by(col(Experiment.number).desc()).limit(_EXPERIMENTS)
+        query = select(Experiment, latest).where(~active).order_by(col(Experiment.number).desc()).limit(_EXPERIMENTS)
         if readable_by is not None:
             query = query.where(Experiment.owner == readable_by)
         with self._database.reading() as session:
