@@ -15,6 +15,8 @@ from rekindle.contract.states import JobState
 from rekindle_service.jobs import submitter as submitter_module
 from rekindle_service.jobs.secret_values import stored_values
 from rekindle_service.store import experiment_store
+from rekindle_service.store.projection import RowChanges
+from rekindle_service.store.tables import Attempt
 from shared_server import one_server  # noqa: F401 the fixture server
 
 PATH = "/api/v1/experiments"
@@ -205,6 +207,24 @@ def test_failed_jobs_are_resumed_and_the_others_stay(server: ApiServer, code: Pa
         server.move(failed, JobState.STARTING, JobState.RUNNING, JobState.FAILED)
     server.move(jobs[3], JobState.CANCELLED)
     assert server.api.post(path).json()["states"] == {"succeeded": 1, "queued": 2, "cancelled": 1}
+
+
+def test_the_time_of_a_job_does_not_contain_the_gap_before_it_was_resumed(server: ApiServer, code: Path) -> None:
+    experiment = submitted(server, body(code))
+    store, first = server.state.store, {"id": experiment["trials"][0]["job"]}
+    server.move(first, JobState.STARTING, JobState.RUNNING, started_at=100.0)
+    row = store.job(first["id"])
+    assert row is not None
+    spans = {1: (100.0, 110.0), 2: (900.0, 930.0)}
+    attempts = {
+        number: Attempt(
+            job_id=row.id, number=number, run=number, started_at=start, ranks_running_at=start, ended_at=end
+        )
+        for number, (start, end) in spans.items()
+    }
+    assert store.apply_journal(row, RowChanges(row.journal_offset, attempts=attempts)) is not None
+    server.move(first, JobState.SUCCEEDED, ended_at=930.0, run=2)
+    assert [trial["seconds"] for trial in read(server, experiment)["trials"]] == [40.0, None, None, None]
 
 
 def test_an_experiment_is_deleted_with_its_jobs_once_all_have_ended(

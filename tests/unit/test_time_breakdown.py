@@ -2,7 +2,7 @@ import pytest
 
 from job_examples import a_job
 from rekindle.contract.states import JobState
-from rekindle_service.jobs.time_breakdown import TimeCategory, goodput, time_breakdown, totals
+from rekindle_service.jobs.time_breakdown import TimeCategory, goodput, occupied_seconds, time_breakdown, totals
 from rekindle_service.store.tables import Attempt
 
 
@@ -115,3 +115,18 @@ def test_goodput_is_not_known_where_a_script_that_reports_no_steps_was_restarted
     silent = [attempt(1, 0, 1, 10), attempt(2, 10, 11, 20)]
     assert goodput(time_breakdown(over(20), silent, now=30), silent) is None
     assert goodput(time_breakdown(over(10), silent[:1], now=30), silent[:1]) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(
+    ("row", "attempts", "seconds"),
+    [
+        (job(JobState.QUEUED, started_at=None), [], None),
+        (job(JobState.STARTING, started_at=3.0), [], 5),
+        (over(10, started_at=2.0), [], 8),
+        (over(30, started_at=2.0), [attempt(1, 3, 4, 10), attempt(2, 12, 13, 30)], 28),
+        (over(1000, started_at=2.0, run=2), [attempt(1, 3, 4, 10), attempt(2, 900, 901, 1000, run=2)], 108),
+        (job(JobState.QUEUED, started_at=2.0), [attempt(1, 2, 2, 5)], 3),
+    ],
+)
+def test_the_time_of_a_job_is_that_with_slots_without_the_gap_before_a_resume(row, attempts, seconds):
+    assert occupied_seconds(row, attempts, now=8) == seconds

@@ -25,6 +25,7 @@ from rekindle_service.experiments.matrix import MAX_JOBS, Trial
 from rekindle_service.experiments.wording import result_text
 from rekindle_service.jobs.overview import reason
 from rekindle_service.jobs.quotas import owner_of, slots_wanted
+from rekindle_service.jobs.time_breakdown import occupied_seconds
 from rekindle_service.run_readers.metrics import Series, read_run_series
 from rekindle_service.run_readers.ranks import read_ranks
 from rekindle_service.run_readers.usage import latest_usage
@@ -139,7 +140,10 @@ def experiment_summary(experiment: Experiment, states: Mapping[JobState, int]) -
     )
 
 
-def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -> ExperimentPublic:
+def experiment_public(
+    experiment: Experiment, jobs: Sequence[Job], attempts: Mapping[str, Sequence[Attempt]], home: Home
+) -> ExperimentPublic:
+    """``attempts``: by job."""
     """With a table of the current results: running jobs are included with their latest values."""
     series = _series_of(jobs, home)
     measures = _measures(experiment.definition, series)
@@ -159,7 +163,9 @@ def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -
             "best": best_of(rows, measures),
             "logged": list(dict.fromkeys(name for each in series for name in each))[:_MAX_LOGGED],
             "rows": rows,
-            "trials": [_trial_public(job, each) for job, each in zip(jobs, values, strict=True)],
+            "trials": [
+                _trial_public(job, attempts.get(job.id, []), each) for job, each in zip(jobs, values, strict=True)
+            ],
         }
     )
 
@@ -191,8 +197,7 @@ def _trials(jobs: Sequence[Job]) -> list[Trial]:
     return [Trial(job.trial["parameters"], job.trial["repeat"]) for job in jobs]
 
 
-def _trial_public(job: Job, values: list[float | None]) -> TrialPublic:
-    end = time.time() if job.ended_at is None else job.ended_at
-    seconds = None if job.started_at is None else max(0.0, end - job.started_at)
+def _trial_public(job: Job, attempts: Sequence[Attempt], values: list[float | None]) -> TrialPublic:
+    seconds = occupied_seconds(job, attempts, time.time())
     columns = job.model_dump(include={"number", "name", "state", "intent", "restarts", "outcome"})
     return TrialPublic.model_validate({**columns, **job.trial, "job": job.id, "seconds": seconds, "values": values})

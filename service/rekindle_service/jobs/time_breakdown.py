@@ -77,8 +77,17 @@ def goodput(intervals: Iterable[Interval], attempts: Sequence[Attempt]) -> float
     if not all(_loss_is_known(attempt) for attempt in attempts[:-1]):
         return None
     sums = totals(intervals)
-    occupied = sum(seconds for category, seconds in sums.items() if category is not TimeCategory.QUEUED)
+    occupied = sum(sums.values()) - sums[TimeCategory.QUEUED]
     return sums[TimeCategory.TRAINING] / occupied if occupied > 0 else None
+
+
+def occupied_seconds(job: Job, attempts: Sequence[Attempt], now: float) -> float | None:
+    """How long the job has had slots: without the queue, and without the time between two runs. None before that."""
+    if job.started_at is None:
+        return None
+    if not attempts:
+        return max(0.0, (now if job.ended_at is None else job.ended_at) - job.started_at)
+    return sum(each.seconds for each in time_breakdown(job, attempts, now) if each.category is not TimeCategory.QUEUED)
 
 
 def _loss_is_known(attempt: Attempt) -> bool:

@@ -10,7 +10,7 @@ from rekindle_service.store.database import Database
 from rekindle_service.store.job_lookup import Lookup
 from rekindle_service.store.mutations import by_key, forget, insert_all, next_value, versioned
 from rekindle_service.store.queue_store import NO_LIMIT, QueueRoom
-from rekindle_service.store.tables import Experiment, Job
+from rekindle_service.store.tables import Attempt, Experiment, Job
 
 _DELETED_AT_ONCE = 200  # jobs
 
@@ -91,6 +91,14 @@ class ExperimentStore:
         """Those that were not deleted, in the order of the experiment."""
         query = select(Job).where(Job.experiment_id == experiment_id).order_by(col(Job.number))
         return self._database.rows(query)
+
+    def attempts(self, experiment_id: str) -> dict[str, list[Attempt]]:
+        """Those of its jobs, by job, oldest first."""
+        query = select(Attempt).join(Job).where(Job.experiment_id == experiment_id).order_by(col(Attempt.number))
+        found: dict[str, list[Attempt]] = {}
+        for attempt in self._database.rows(query):
+            found.setdefault(attempt.job_id, []).append(attempt)
+        return found
 
     def delete(self, experiment_id: str) -> bool:
         """Forget an experiment with all its jobs. False, and nothing is deleted: one of them has not ended.

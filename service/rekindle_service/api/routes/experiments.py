@@ -189,4 +189,5 @@ def _named(experiment: Experiment) -> str:
 
 
 def _public(state: AppState, experiment: Experiment) -> ExperimentPublic:
-    return experiment_public(experiment, state.store.experiments.jobs(experiment.id), state.home)
+    store = state.store.experiments
+    return experiment_public(experiment, store.jobs(experiment.id), store.attempts(experiment.id), state.home)

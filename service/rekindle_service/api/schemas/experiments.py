@@ -134,7 +134,7 @@ class TrialPublic(ApiModel):
     repeat: int
     """Index of the repeat, from 0."""
     seconds: float | None
-    """Seconds since its first launch, until its end or now; null before the launch."""
+    """Seconds for which it has had slots, without the time before it was resumed; null before its first launch."""
     restarts: int
     """Number of attempts that followed a failure (retries)."""
     outcome: JsonObject | None
