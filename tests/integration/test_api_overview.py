@@ -9,6 +9,7 @@ from api_server import ApiServer, api_server
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.access.permissions import Scope
 from rekindle_service.jobs.actions import resume
+from rekindle_service.store.tables import Job
 
 FAILURE = {"class": "user_error", "message": "ValueError: lr < 0\n  at <b>", "rank": 1, "file": "train.py", "line": 42}
 
@@ -140,3 +141,29 @@ def test_nobody_sees_jobs_that_they_may_not_read(tmp_path: Path, code: Path) -> 
         found = server.stranger.get("/api/v1/overview", headers={"Authorization": f"Bearer {token}"}).json()
         assert [found[name] for name in ("needs_you", "running", "next", "done")] == [[], [], [], []]
         assert found["counts"] == {"needs_you": 0, "running": 0, "next": 0}
+
+
+@pytest.mark.parametrize("scope", [Scope.READ, Scope.SUBMIT])
+def test_what_only_somebody_else_may_act_on_is_listed_and_needs_nobody_here(
+    server: ApiServer, lab: dict[str, Any], code: Path, monkeypatch: pytest.MonkeyPatch, scope: Scope
+) -> None:
+    monkeypatch.setattr("rekindle_service.config.home.MIN_FREE_BYTES", 1 << 60)
+    server.state.devices.health.set_in_use({"cpu:1": "in use by python3 (pid 4) of bob"})
+    token = server.state.access.tokens.create("ann", scope, created_by="root").secret
+    with server.state.store.writing() as session:
+        for name in ("good", "held"):
+            own = session.get(Job, lab[name]["id"])
+            assert own is not None
+            own.owner = "ann"
+    server.state.store.set_intent(lab["after"]["id"], JobIntent.HOLD)
+    found = server.stranger.get("/api/v1/overview", headers={"Authorization": f"Bearer {token}"}).json()
+    if scope is Scope.SUBMIT:
+        disk, held = found["needs_you"]
+        assert (disk["kind"], held["job"]["name"]) == ("disk", "held")
+        assert names(found["next"]) == ["first", "second", "after"]
+    else:
+        assert found["needs_you"] == []
+        assert names(found["next"]) == ["first", "second", "held", "after"]
+    assert names(found["done"]) == ["broken", "stopped", "good"]
+    assert found["counts"]["needs_you"] == len(found["needs_you"])
+    assert found["counts"]["next"] == len(found["next"])

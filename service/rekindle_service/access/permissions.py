@@ -72,9 +72,15 @@ class Permissions:
         return None if everybody else identity.person
 
     @staticmethod
+    def changeable_by(identity: Identity) -> str | None:
+        """The one owner whose jobs the identity may change, "" for none; None: those of everybody."""
+        if identity.scope.includes(Scope.ADMIN):
+            return None
+        return identity.person if identity.scope.includes(Scope.SUBMIT) else ""
+
+    @staticmethod
     def may_change(identity: Identity, owner: str | None) -> bool:
-        own = identity.scope.includes(Scope.SUBMIT) and owner == identity.person
-        return own or identity.scope.includes(Scope.ADMIN)
+        return Permissions.changeable_by(identity) in (None, owner)
 
 
 def changes_something(method: str, path: str) -> bool:

@@ -11,7 +11,7 @@ from fastapi import Depends, Path, Query, Request
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.access.control import AccessControl
-from rekindle_service.access.permissions import Identity
+from rekindle_service.access.permissions import Identity, Permissions
 from rekindle_service.api.event_stream.single_flight import SingleFlightCache
 from rekindle_service.api.job_json import JobJson
 from rekindle_service.api.permissions import IdentityDep, require_access
@@ -88,6 +88,14 @@ def _readable_by(state: AppStateDep, identity: IdentityDep) -> str | None:
 
 ReadableBy = Annotated[str | None, Depends(_readable_by)]
 """The one owner whose jobs and experiments the request may read; None: those of everybody. Every query needs it."""
+
+
+def _changeable_by(identity: IdentityDep) -> str | None:
+    return Permissions.changeable_by(identity)
+
+
+ChangeableBy = Annotated[str | None, Depends(_changeable_by)]
+"""The one owner whose jobs the request may change, "" for none; None: those of everybody."""
 
 
 def submitted_by(state: AppState, identity: Identity, readable_by: str | None) -> dict[str, Any]:

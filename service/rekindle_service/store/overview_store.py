@@ -25,18 +25,38 @@ class EndedExperiment:
 
 
 class OverviewStore:
-    """Part of ``Store``. ``readable_by``: only jobs of this owner (``access.permissions.Permissions``)."""
+    """Part of ``Store``. ``readable_by``, ``changeable_by``: only jobs of this owner (``access.permissions``)."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def failures(self, limit: int, readable_by: str | None) -> tuple[list[JobKey], int]:
+    def failures(self, limit: int, changeable_by: str | None) -> tuple[list[JobKey], int]:
         """Jobs that have failed and that nobody has looked at since, latest first; and how many there are."""
-        return self._section(UNSEEN_FAILURES, limit, readable_by, latest_first=True)
+        return self._section(UNSEEN_FAILURES, limit, changeable_by, latest_first=True)
 
-    def held(self, limit: int, readable_by: str | None) -> tuple[list[JobKey], int]:
+    def held(self, limit: int, changeable_by: str | None) -> tuple[list[JobKey], int]:
         """Queued jobs that start only when they are released, oldest first; and how many there are."""
-        return self._section(HELD, limit, readable_by)
+        return self._section(HELD, limit, changeable_by)
+
+    def failures_of_others(self, limit: int, readable_by: str | None, changeable_by: str | None) -> list[JobKey]:
+        """As ``failures``, for somebody who may not mark them as seen."""
+        return self._of_others(UNSEEN_FAILURES, limit, readable_by, changeable_by)
+
+    def held_of_others(self, limit: int, readable_by: str | None, changeable_by: str | None) -> list[JobKey]:
+        """As ``held``, for somebody who may not release them."""
+        return self._of_others(HELD, limit, readable_by, changeable_by)
+
+    def _of_others(
+        self, condition: TextClause, limit: int, readable_by: str | None, changeable_by: str | None
+    ) -> list[JobKey]:
+        if changeable_by is None or limit <= 0:
+            return []
+        others = col(Job.owner).is_distinct_from(changeable_by)
+        query = select(*KEY_COLUMNS).where(condition, others).order_by(col(Job.ended_at).desc(), col(Job.number))
+        if readable_by is not None:
+            query = query.where(Job.owner == readable_by)
+        with self._database.reading() as session:
+            return read_keys(session, query.limit(limit))
 
     def unplaced(self, limit: int, readable_by: str | None) -> tuple[list[JobKey], int]:
         """Queued jobs without a position that nobody holds, oldest first; and how many there are."""

@@ -69,6 +69,33 @@ def test_the_page_says_who_is_signed_in_whose_jobs_there_are_and_signs_out(
     stranger.wait_for_url(lambda url: "/login" in url)
 
 
+@pytest.mark.parametrize("scope", ["submit", "read"])
+def test_nobody_is_offered_what_would_be_refused(
+    stranger: Page, server: ServeProcess, client: Client, scope: str
+) -> None:
+    me = f"carl-{scope}"
+    token = client.create_token(me, "submit")["token"]
+    others = client.submit({"recipe": "rl", "device": "cpu", "name": f"others-{scope}", "hold": True})
+    with Client(lambda: Server(server.url, token)) as carl:
+        own = carl.submit({"recipe": "rl", "device": "cpu", "name": f"own-{scope}", "hold": True})
+    if scope == "read":
+        token = client.create_token(me, "read")["token"]
+    stranger.goto(f"/login#token={token}")
+    urgent, waiting = stranger.locator("#needs-you .job-name"), stranger.locator("#next")
+    expect(waiting.get_by_role("row", name=others["name"])).to_be_visible()
+    expect(urgent).to_have_text([own["name"]] if scope == "submit" else [])
+    for job in (others, own):
+        allowed = scope == "submit" and job is own
+        stranger.goto("/?q=" + job["name"])
+        stranger.get_by_label(f"Select job {job['number']}").check()
+        expect(stranger.locator("#bulk-release")).to_be_enabled(enabled=allowed)
+        expect(stranger.locator("#bulk-tag")).to_be_enabled(enabled=allowed)
+        stranger.goto(f"/jobs/{job['id']}")
+        expect(stranger.locator("#job-name")).to_have_text(job["name"])
+        expect(stranger.locator("#release")).to_be_visible(visible=allowed)
+        expect(stranger.locator("#clone")).to_be_visible(visible=scope == "submit")
+
+
 def test_a_page_goes_to_the_sign_in_page_when_its_token_is_revoked(
     stranger: Page, server: ServeProcess, client: Client, watcher: Watcher
 ) -> None:

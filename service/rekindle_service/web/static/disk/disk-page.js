@@ -3,6 +3,7 @@
  *
  * @import { DiskUsage, JobUsage, PruneItem } from "../shared/api-types.d.ts"
  */
+import { mayChange } from "../shared/account.js";
 import { call, jobUrl, messageOf, warn } from "../shared/api.js";
 import { ConfirmDialog } from "../shared/confirm-dialog.js";
 import { byId, h, setText } from "../shared/dom.js";
@@ -79,7 +80,7 @@ function jobRow(job) {
     size(job.kinds?.logs),
     size(job.kinds ? job.kinds.code + job.kinds.other : undefined),
     size(job.bytes ?? undefined),
-    h("td", {}, FINISHED.has(job.state) ? remove : null),
+    h("td", {}, FINISHED.has(job.state) && mayChange(job.owner) ? remove : null),
   );
 }
 

@@ -21,7 +21,7 @@ export async function showBuiltIns(dialog) {
 /** @param {BuiltIn[]} sizes of one experiment @param {ConfirmDialog} dialog */
 function item(sizes, dialog) {
   const [{ name, title }] = sizes;
-  const start = h("button", { type: "button", "aria-label": `Start ${name}`, onclick: () => confirm(sizes, dialog) }, "Start");
+  const start = h("button", { type: "button", "data-needs": "submit", "aria-label": `Start ${name}`, onclick: () => confirm(sizes, dialog) }, "Start");
   return h("li", {}, start, h("strong", {}, name), h("span", { class: "muted" }, title));
 }
 

@@ -9,6 +9,7 @@
  * @property {(experiment: ExperimentSummary) => number} jobs how many of its jobs this concerns; 0: it is not possible
  * @property {(experiment_id: string) => Promise<unknown>} run
  */
+import { mayChange, me } from "../shared/account.js";
 import { call } from "../shared/api.js";
 import { h } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
@@ -52,6 +53,7 @@ export class ExperimentActions {
   constructor(container, dialog, onDone) {
     this.#dialog = dialog;
     this.#onDone = onDone;
+    void me.then(() => this.#hideForbidden(container), () => undefined);
     container.addEventListener("click", ({ target }) => {
       const button = target instanceof Element ? /** @type {HTMLElement | null} */ (target.closest("button[data-action]")) : null;
       const experiment = this.#shown.get(button?.dataset.experiment ?? "");
@@ -61,12 +63,19 @@ export class ExperimentActions {
 
   /** The buttons of an experiment, those that are possible now. @param {ExperimentSummary} experiment */
   buttons(experiment) {
-    const { id, name } = experiment;
+    const { id, name, owner } = experiment;
     this.#shown.set(id, experiment);
+    if (!mayChange(owner)) return [];
     const possible = Object.entries(ACTIONS).filter(([, { jobs }]) => jobs(experiment) > 0);
     return possible.map(([action, { verb }]) =>
       h("button", { type: "button", "data-action": action, "data-experiment": id, "data-focus": `${action}-${id}`, "aria-label": `${verb} ${name}` }, verb),
     );
+  }
+
+  /** What was shown before it was known whose page this is. @param {HTMLElement} container */
+  #hideForbidden(container) {
+    const buttons = /** @type {NodeListOf<HTMLElement>} */ (container.querySelectorAll("button[data-experiment]"));
+    for (const button of buttons) if (!mayChange(this.#shown.get(button.dataset.experiment ?? "")?.owner ?? null)) button.remove();
   }
 
   /** @param {string} action @param {ExperimentSummary} experiment */

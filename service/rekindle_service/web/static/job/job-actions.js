@@ -5,6 +5,7 @@
  * @import { JobAction } from "../shared/job-actions.js"
  * @typedef {Omit<JobAction, "verb" | "done"> & ({verb: string} | {title: string, yes: string})} Button
  */
+import { mayChange, me } from "../shared/account.js";
 import { call } from "../shared/api.js";
 import { ConfirmDialog, field } from "../shared/confirm-dialog.js";
 import { byId, h, setText } from "../shared/dom.js";
@@ -32,7 +33,7 @@ const INJECT_FAULT = {
   consequence: "The fault is real: the job replays the steps since its latest snapshot. It shows how this job recovers.",
   yes: "Inject the fault",
   fields: faultFields,
-  possible: (job) => job.state === "running",
+  possible: (job) => mayChange(job.owner) && job.state === "running",
   run: ({ id }, chosen) => {
     const [fault, rank] = [/** @type {Fault} */ (String(chosen.get("fault"))), String(chosen.get("rank"))];
     return call("POST /jobs/{job_id}/chaos", { job_id: id }, rank && needsRank(fault) ? { fault, rank: Number(rank) } : { fault });
@@ -59,6 +60,7 @@ export class JobActions {
 
   constructor() {
     for (const [button, action] of Object.entries(ACTIONS)) byId(button).addEventListener("click", () => this.#confirm(action));
+    void me.then(() => this.#job && this.show(this.#job), () => undefined);
   }
 
   /** @param {Job} job */

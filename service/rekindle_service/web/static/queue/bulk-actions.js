@@ -4,6 +4,7 @@
  * @import { JobPublic as Job } from "../shared/api-types.d.ts"
  * @typedef {import("../shared/job-actions.js").JobAction} BulkAction
  */
+import { me } from "../shared/account.js";
 import { MAX_COMPARED, compareUrl, messageOf } from "../shared/api.js";
 import { ConfirmDialog } from "../shared/confirm-dialog.js";
 import { byId, setText } from "../shared/dom.js";
@@ -34,6 +35,7 @@ export class BulkActions {
   constructor(onChange) {
     this.#onChange = onChange;
     for (const [button, action] of Object.entries(ACTIONS)) byId(button).addEventListener("click", () => this.#confirm(action));
+    void me.then(() => this.show(this.#selected), () => undefined);
   }
 
   /** @param {Job[]} selected */
@@ -56,7 +58,7 @@ export class BulkActions {
       title: `${title}?`,
       jobs,
       consequence: action.consequence,
-      note: skipped ? `${counted(skipped, "selected job is", "selected jobs are")} skipped: this is not possible in their state.` : "",
+      note: skipped ? `${counted(skipped, "selected job is", "selected jobs are")} skipped: their state, or your permissions, do not allow it.` : "",
       fields: action.fields?.(null),
       yes: title,
       run: (chosen) => this.#run(action, new Set(jobs.map(({ id }) => id)), chosen),

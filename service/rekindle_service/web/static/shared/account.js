@@ -5,6 +5,11 @@ import "./keys.js";
 
 /** The person of this browser; asked for once per page. */
 export const me = call("GET /me");
+/** @type {Awaited<typeof me> | null} */
+let known = null;
+
+/** Whether the person may change what `owner` has; as long as it is not known who they are, the server decides. @param {string | null} owner */
+export const mayChange = (owner) => !known || known.scope === "admin" || (known.scope === "submit" && known.person === owner);
 
 /** End the session on the server, too: a copy of the cookie is worth nothing afterwards. */
 async function signOut() {
@@ -15,6 +20,7 @@ async function signOut() {
 
 /** @param {Awaited<typeof me>} person */
 function show({ person, scope, via }) {
+  document.documentElement.dataset.scope = scope; // what needs more is not offered, see base.css
   const label = byId("person");
   setText(label, scope === "submit" ? person : `${person} (${scope})`);
   label.title = `Signed in as ${person}, scope ${scope}`;
@@ -29,4 +35,5 @@ function showFailure(error) {
 }
 
 byId("sign-out").addEventListener("click", () => signOut().catch(showFailure));
+me.then((person) => (known = person)).catch(() => undefined);
 me.then(show).catch(warn("your name"));

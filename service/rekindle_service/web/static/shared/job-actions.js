@@ -1,5 +1,5 @@
 /**
- * What a user can do to jobs, one at a time or many at once: when it is possible, what it leads to, and the request.
+ * What a user can do to jobs, one at a time or many at once: when it is possible for them, what it leads to, and the request.
  *
  * @import { JobPublic as Job } from "./api-types.d.ts"
  * @typedef {object} JobAction
@@ -11,6 +11,7 @@
  * @property {(job: Job | null) => HTMLElement[]} [fields] what to choose first; the job is null where there are several
  * @property {(job: Job, chosen: FormData) => Promise<unknown>} run
  */
+import { mayChange } from "./account.js";
 import { call } from "./api.js";
 import { field } from "./confirm-dialog.js";
 import { h } from "./dom.js";
@@ -31,7 +32,7 @@ export const HOLD = {
   verb: "Hold",
   done: "held",
   consequence: "A held job stays in the queue and does not start until you release it.",
-  possible: (job) => job.state === "queued" && job.intent === "run",
+  possible: (job) => mayChange(job.owner) && job.state === "queued" && job.intent === "run",
   run: ({ id }) => call("POST /jobs/{job_id}/drain", { job_id: id }),
 };
 
@@ -41,7 +42,7 @@ export const DRAIN = {
   done: "drained",
   consequence: "A drained job saves a snapshot at the next step boundary, releases its slots and returns to the queue, on hold until you release it.",
   loss: drainLoss,
-  possible: (job) => !hasEnded(job) && job.state !== "queued" && job.intent === "run",
+  possible: (job) => mayChange(job.owner) && !hasEnded(job) && job.state !== "queued" && job.intent === "run",
   run: HOLD.run,
 };
 
@@ -50,7 +51,7 @@ export const RELEASE = {
   verb: "Release",
   done: "released",
   consequence: "A released job starts as soon as slots are free, from its latest snapshot if it has one.",
-  possible: (job) => !hasEnded(job) && (job.intent === "hold" || job.intent === "drain"),
+  possible: (job) => mayChange(job.owner) && !hasEnded(job) && (job.intent === "hold" || job.intent === "drain"),
   run: ({ id }) => call("POST /jobs/{job_id}/resume", { job_id: id }, {}),
 };
 
@@ -59,7 +60,7 @@ export const RESUME = {
   verb: "Resume",
   done: "resumed",
   consequence: "The job returns to the queue and continues from its latest snapshot. A job that has finished its training ends again immediately.",
-  possible: hasEnded,
+  possible: (job) => mayChange(job.owner) && hasEnded(job),
   run: RELEASE.run,
 };
 
@@ -68,7 +69,7 @@ export const CANCEL = {
   verb: "Cancel",
   done: "cancelled",
   consequence: "A cancelled job stops and is not retried. Its logs and snapshots are kept, and you can resume it later.",
-  possible: (job) => !hasEnded(job) && job.intent !== "cancel",
+  possible: (job) => mayChange(job.owner) && !hasEnded(job) && job.intent !== "cancel",
   run: ({ id }) => call("POST /jobs/{job_id}/cancel", { job_id: id }),
 };
 
@@ -77,7 +78,7 @@ export const PRIORITY = {
   verb: "Change the priority of",
   done: "changed",
   consequence: "Queued jobs with a higher priority start first and stop running ones of lower priority, which resume later: by default only those of the same owner. From −1000 to 1000, default 0.",
-  possible: (job) => !hasEnded(job),
+  possible: (job) => mayChange(job.owner) && !hasEnded(job),
   fields: (job) => [field("Priority", "priority", h("input", { type: "number", min: -1000, max: 1000, value: job?.priority ?? 0, required: true }))],
   run: ({ id }, chosen) => call("PATCH /jobs/{job_id}", { job_id: id }, { priority: Number(chosen.get("priority")) }),
 };
@@ -87,7 +88,7 @@ export const TAG = {
   verb: "Tag",
   done: "tagged",
   consequence: "Separate tags with spaces. A minus before a tag removes it: -old.",
-  possible: () => true,
+  possible: (job) => mayChange(job.owner),
   fields: () => [field("Tags", "tags", h("input", { required: true, autocomplete: "off", spellcheck: "false" }))],
   run: ({ id, tags }, chosen) => {
     const words = String(chosen.get("tags")).split(/\s+/).filter(Boolean);
@@ -102,7 +103,7 @@ export const NOTE = {
   verb: "Write a note on",
   done: "changed",
   consequence: "The note replaces the previous one; an empty note removes it.",
-  possible: () => true,
+  possible: (job) => mayChange(job.owner),
   fields: (job) => [field("Note", "note", h("input", { value: job?.note ?? "", maxlength: 2000 }))],
   run: ({ id }, chosen) => call("PATCH /jobs/{job_id}", { job_id: id }, { note: String(chosen.get("note")) }),
 };
@@ -112,7 +113,7 @@ export const SEEN = {
   verb: "Mark as seen",
   done: "marked as seen",
   consequence: "A failure marked as seen moves from Needs you to Done.",
-  possible: (job) => job.state === "failed" && !job.seen_at,
+  possible: (job) => mayChange(job.owner) && job.state === "failed" && !job.seen_at,
   run: ({ id }) => call("PATCH /jobs/{job_id}", { job_id: id }, { seen: true }),
 };
 
@@ -121,7 +122,7 @@ export const ARCHIVE = {
   verb: "Archive",
   done: "archived",
   consequence: "Archived jobs keep all their files. The filter is:archived lists them, and resuming a job removes it from the archive.",
-  possible: (job) => hasEnded(job) && !job.archived_at,
+  possible: (job) => mayChange(job.owner) && hasEnded(job) && !job.archived_at,
   run: ({ id }) => call("PATCH /jobs/{job_id}", { job_id: id }, { archived: true }),
 };
 
@@ -130,9 +131,9 @@ export const DELETE = {
   verb: "Delete",
   done: "deleted",
   consequence: "Logs, metrics, snapshots and everything else in the job directory are deleted from disk. This cannot be undone.",
-  possible: hasEnded,
+  possible: (job) => mayChange(job.owner) && hasEnded(job),
   run: ({ id }) => call("DELETE /jobs/{job_id}", { job_id: id }),
 };
 
 /** Whether the job can continue from a snapshot that the user chooses. @param {Job} job */
-export const canResumeFrom = (job) => RESUME.possible(job) || isHeld(job);
+export const canResumeFrom = (job) => RESUME.possible(job) || (mayChange(job.owner) && isHeld(job));

@@ -3,7 +3,7 @@
  *
  * @import { JobPublic as Job } from "./api-types.d.ts"
  */
-import { me } from "./account.js";
+import { mayChange, me } from "./account.js";
 import { call, warn } from "./api.js";
 import { SEEN } from "./job-actions.js";
 
@@ -13,8 +13,8 @@ let isMarking = false;
 export async function markSeen(job) {
   if (isMarking || document.hidden || !SEEN.possible(job)) return;
   isMarking = true;
-  const { person, scope } = await me;
-  if (scope !== "admin" && (scope !== "submit" || person !== job.owner)) return; // for good: this page may not change it
+  await me;
+  if (!mayChange(job.owner)) return; // for good: this page may not change it
   await call("PATCH /jobs/{job_id}", { job_id: job.id }, { seen: true }).catch(warn("that the failure was seen"));
   isMarking = false;
 }
