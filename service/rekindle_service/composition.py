@@ -1,6 +1,7 @@
 """The parts of the server, made of its settings and closed when the stack is unwound."""
 
 import os
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -8,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
+
+import structlog
 
 from rekindle.contract.cores import Affinity
 from rekindle.contract.environment import clean_environment
@@ -22,7 +25,7 @@ from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.launchers.editable_installs import EditableModules
-from rekindle_service.launchers.interpreter import InterpreterCheck
+from rekindle_service.launchers.interpreter import UNREACHABLE_ADVICE, InterpreterCheck, unreachable_interpreter
 from rekindle_service.launchers.isolation.policy import Isolation, IsolationError, isolation_of
 from rekindle_service.launchers.isolation.rights import SubmitRights
 from rekindle_service.launchers.local import KeeperLauncher, default_keys, prepare_worker_path
@@ -41,6 +44,8 @@ from rekindle_service.scheduler.displacer import DisplacementRules
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import StorageError, Store
 from rekindle_service.store.maintenance import Maintenance
+
+_log = structlog.get_logger(__name__)
 
 _LOCK_INTERVAL = 5.0  # seconds; for as long, commands cannot find a server whose lock was removed
 
@@ -221,7 +226,7 @@ def _submitter(
         store,
         home,
         machine,
-        InterpreterCheck(isolated=isolation.hides_the_server),
+        _interpreter_check(isolation, home),
         check_out,
         EditableModules(isolated=isolation.hides_the_server),
         rights=SubmitRights(isolation, home),
@@ -230,6 +235,18 @@ def _submitter(
         quotas=_quotas(settings),
         scheduler_problem=lambda: reconciler.health().problem(),
     )
+
+
+def _interpreter_check(isolation: Isolation, home: Home) -> InterpreterCheck:
+    """A server whose own interpreter is hidden from jobs starts: a job may name another one."""
+    try:
+        unreachable = unreachable_interpreter(isolation, home)
+    except OSError as error:
+        raise _unusable(home, error) from error
+    if unreachable is not None:
+        problem = f"{sys.executable}, the interpreter of jobs that name none, {unreachable}"
+        _log.warning("Jobs cannot use the interpreter of this server", problem=problem, hint=UNREACHABLE_ADVICE)
+    return InterpreterCheck(isolated=isolation.hides_the_server, unreachable=unreachable)
 
 
 def _unusable(home: Home, error: OSError) -> CannotServeError:

@@ -85,6 +85,18 @@ def test_a_keeper_that_dies_while_its_disk_is_full_does_not_count_as_a_failure(s
     assert launches_until_crash_looping(ours, job) == 3
 
 
+@pytest.mark.parametrize(
+    ("text", "said"), [("Traceback\nPermissionError: /venv\n\n", ": PermissionError: /venv; see "), ("", "; see ")]
+)
+def test_the_failure_of_a_keeper_quotes_the_last_line_of_its_log(home: Path, text: str, said: str) -> None:
+    job = a_starting_job(Home(home))
+    log = Home(home).run_dir(job.id).keeper_log
+    log.write_text(text)
+    message, tail = KeeperPool(Home(home), lambda _: subprocess.Popen(["/bin/false"])).failure(job)
+    assert message == f"The keeper could not start or ended at once, repeatedly{said}{log}"
+    assert tail == text
+
+
 @pytest.mark.parametrize("launched_by_this_server", [True, False])
 def test_a_keeper_is_stopped_by_whichever_server_runs_and_stopping_none_is_harmless(
     home: Path, launched_by_this_server: bool

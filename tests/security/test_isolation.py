@@ -6,6 +6,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +21,11 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.client import Client, ProblemError
 from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Settings
+from rekindle_service.launchers.interpreter import InterpreterCheck, unreachable_interpreter
 from rekindle_service.launchers.isolation import policy
 from rekindle_service.launchers.isolation.policy import IsolationError, isolation_of
 from rekindle_service.launchers.isolation.sandbox import Sandbox
+from rekindle_service.launchers.local import prepare_worker_path
 from security.isolated_server import isolated_server, needs_bubblewrap, needs_root, open_home
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -294,3 +297,32 @@ def test_a_server_does_not_start_without_the_isolation_that_it_was_asked_for(
     (home / "runs").mkdir()
     with pytest.raises(IsolationError, match=message):
         isolation_of(Settings(home=home, **settings), Home(home))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"job_users": {"*": "nobody"}},
+        pytest.param({"job_users": {"*": "nobody"}, "sandbox": True}, marks=needs_bubblewrap),
+    ],
+)
+def test_an_interpreter_that_jobs_cannot_start_is_found_before_any_job_fails(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    with open_home() as directory:
+        home = Home(directory)
+        home.create(traversable=True)
+        prepare_worker_path(home)
+        closed = directory.parent / "closed"
+        closed.mkdir(mode=0o700)
+        python = closed / "python"
+        python.symlink_to(sys.executable)
+        monkeypatch.setattr(sys, "executable", str(python))
+        unreachable = unreachable_interpreter(isolation_of(Settings(home=directory, **settings), home), home)
+        assert unreachable is not None
+        assert "as the user nobody" in unreachable
+        error = InterpreterCheck(isolated=True, unreachable=unreachable)(str(python))
+        assert error is not None
+        assert (error.value, error.rule) == (str(python), unreachable)
+        assert InterpreterCheck(isolated=True, unreachable=unreachable)("/usr/bin/env") is None
+        assert list(home.runs.iterdir()) == []

@@ -5,14 +5,22 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rekindle.contract.environment import clean_environment
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle_service.config.home import Home
 from rekindle_service.jobs.resources import raise_if_lacking
 from rekindle_service.jobs.submission import FieldError
+from rekindle_service.launchers.isolation.policy import Isolation
+from rekindle_service.launchers.isolation.users import OWN_NAME, UnixUser
+from rekindle_service.launchers.local import readable
 
 _SECONDS = 20
+_MAX_LINE = 300  # characters
 _OLDEST = (3, 11)
 _PROBE = """
 import importlib.metadata, importlib.util, json, sys
@@ -24,9 +32,12 @@ print(json.dumps({"python": sys.version_info[:2], "torch": importlib.metadata.ve
 class InterpreterCheck:
     """Thread-safe; a result holds until the interpreter's file changes, unless the machine may be to blame for it."""
 
-    def __init__(self, *, isolated: bool = False) -> None:
-        """``isolated``: an interpreter that a person names is their code, which must not run as the server's user."""
-        self._isolated = isolated
+    def __init__(self, *, isolated: bool = False, unreachable: str | None = None) -> None:
+        """``isolated``: an interpreter that a person names is their code, which must not run as the server's user.
+
+        ``unreachable``: see ``unreachable_interpreter``.
+        """
+        self._isolated, self._unreachable = isolated, unreachable
         self._results: dict[tuple[str, int], FieldError | None] = {}
         self._lock = threading.Lock()
 
@@ -40,6 +51,8 @@ class InterpreterCheck:
             return _error(python, "must be the absolute path of an executable file", f"such as {sys.executable}")
         if self._isolated and python != sys.executable:
             return None
+        if self._unreachable is not None:
+            return _error(python, self._unreachable, UNREACHABLE_ADVICE)
         with self._lock:
             key = (python, modified)
             if key in self._results:
@@ -48,6 +61,47 @@ class InterpreterCheck:
                 return self._results.setdefault(key, _probe(python))
             except _InterruptedError as error:
                 return error.finding
+
+
+UNREACHABLE_ADVICE = (
+    "install rekindle where the users of jobs can reach it, such as in /opt, or add the directory of the interpreter "
+    "to sandbox_read, and restart the server; or name another one with --python"
+)
+
+
+def unreachable_interpreter(isolation: Isolation, home: Home) -> str | None:
+    """Why jobs cannot start the server's interpreter with their rights; None where they can. Raises OSError.
+
+    Tried, since only that shows it. Precondition: ``prepare_worker_path`` was called.
+    """
+    if not isolation.hides_the_server:
+        return None
+    names = sorted(set(isolation.users.names.values()) - {OWN_NAME})
+    users = [UnixUser.named(name) for name in names] if isolation.users else [None]
+    return next((lack for user in users if (lack := _start_isolated(isolation, home, user)) is not None), None)
+
+
+def _start_isolated(isolation: Isolation, home: Home, user: UnixUser | None) -> str | None:
+    with TemporaryDirectory(dir=home.runs, prefix=".new-") as name:
+        run_dir = RunDir(Path(name))
+        run_dir.code.mkdir(mode=0o700)
+        environment = isolation.inherited(clean_environment(os.environ), user)
+        environment |= {**isolation.tmp_environment(run_dir, environment), "PYTHONPATH": str(home.worker_path)}
+        keeper = [sys.executable, "-c", "import rekindle.contract"]
+        command, own, plan = replace(isolation, cgroup=None).launch(keeper, environment, run_dir, user)
+        try:
+            with readable(plan) as stdin:
+                done = subprocess.run(
+                    command, stdin=stdin, env=own, capture_output=True, timeout=_SECONDS, check=False, cwd="/"
+                )
+        except subprocess.TimeoutExpired:
+            return None
+    if done.returncode == 0:
+        return None
+    lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
+    who = "" if user is None else f" as the user {user.name}"
+    where = "" if isolation.sandbox is None else " in the sandbox"
+    return f"must start{who}{where}, which it does not: {lines[-1][-_MAX_LINE:]}"
 
 
 class _InterruptedError(Exception):

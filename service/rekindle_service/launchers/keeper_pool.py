@@ -24,6 +24,7 @@ KeeperStarter = Callable[[Job], KeeperProcess]
 """Starts the keeper of a job whose run directory and intent are in place. Raises OSError."""
 
 _EVIDENCE_BYTES = 4000  # of the end of a keeper's log
+_MAX_LINE = 300  # characters of its last line that the outcome quotes
 TRANSIENT_ERRNOS = frozenset(
     {
         *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO),  # the disk
@@ -75,7 +76,7 @@ class KeeperPool:
     def failure(self, job: Job) -> tuple[str, str]:
         log = self._home.run_dir(job.id).keeper_log
         tail = read_text_from(log, max(0, regular_size(log) - _EVIDENCE_BYTES))
-        return f"The keeper could not start or ended at once, repeatedly; see {log}", tail
+        return keeper_failure("The keeper", tail, log), tail
 
     def launch(self, job: Job) -> None:
         last = self._launches.get(job.id)
@@ -118,6 +119,13 @@ class KeeperPool:
                 launch.process.returncode = 0  # else its destructor would warn of a forgotten child
         self._launches.clear()
         self._ends.close()
+
+
+def keeper_failure(keeper: str, tail: str, log: Path) -> str:
+    """Why a job has no keeper, with the last line of its log, whose end is ``tail``."""
+    last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
+    said = f": {last[:_MAX_LINE]}" if last else ""
+    return f"{keeper} could not start or ended at once, repeatedly{said}; see {log}"
 
 
 def _check_host(run_dir: Path) -> None:

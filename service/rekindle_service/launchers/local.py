@@ -63,7 +63,7 @@ class KeeperLauncher:
         )
         if plan is None and (keeper := self._fork(job, environment, run_dir, log)) is not None:
             return keeper
-        with _readable(plan) as stdin:
+        with readable(plan) as stdin:
             return subprocess.Popen(
                 command,
                 stdin=stdin,
@@ -89,7 +89,7 @@ class KeeperLauncher:
 
 
 @contextmanager
-def _readable(plan: dict[str, Any] | None) -> Iterator[int]:
+def readable(plan: dict[str, Any] | None) -> Iterator[int]:
     """Standard input of the process: the plan, in memory since it has the values of ``env``, or nothing."""
     if plan is None:
         yield subprocess.DEVNULL

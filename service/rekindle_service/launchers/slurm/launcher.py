@@ -10,6 +10,7 @@ from typing import Any
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.safe_open import list_numbers, read_text_from, regular_size
 from rekindle_service.config.home import Home
+from rekindle_service.launchers.keeper_pool import keeper_failure
 from rekindle_service.launchers.launch_counts import LaunchCounts
 from rekindle_service.launchers.launcher import LauncherReport
 from rekindle_service.launchers.slurm.beats import Beats
@@ -227,8 +228,7 @@ class SlurmLauncher:
         if not tail.strip():
             reason = "its nodes may not see this directory: rekindle doctor --slurm checks that"
             return f"The job ends on Slurm as soon as it starts, and leaves nothing in {log}; {reason}", ""
-        last = tail.strip().splitlines()[-1]
-        return f"The leading keeper could not start or ended at once, repeatedly: {last[:300]}; see {log}", tail
+        return keeper_failure("The leading keeper", tail, log), tail
 
     # --- actions
 
