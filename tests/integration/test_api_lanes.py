@@ -106,6 +106,16 @@ def test_gpus_count_instead_of_the_processor_and_samples_of_one_point_are_averag
     assert attempt["totals"]["gpu_memory_bytes"] == [1 << 30]
 
 
+def test_a_point_has_the_phase_that_took_most_of_its_time_and_not_that_of_its_last_sample(recorded: Recorded) -> None:
+    recorded.attempt(1, 0, 40)
+    phases = ["train", "train", "epoch end", "evaluate", "evaluate", "epoch end"]
+    recorded.sample(1, *(sample(1 + at, used(0, 1.0, phase)) for at, phase in enumerate(phases)))
+    for begin, end, shown in ((0.5, 3.5, "train"), (3.5, 6.5, "evaluate")):
+        lanes = recorded.lanes(**{"from": _BEGAN + begin, "to": _BEGAN + end, "points": 1})
+        (point,) = lanes["attempts"][0]["ranks"][0]["phase"]
+        assert lanes["phases"][point] == shown
+
+
 def test_samples_of_earlier_versions_and_forged_ones_do_no_harm(recorded: Recorded) -> None:
     old = sample(5, used(0, 1.0))
     for name in ("phase", "step", "waiting"):

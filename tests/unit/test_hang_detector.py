@@ -27,9 +27,9 @@ class Watched:
         monkeypatch.setattr(time, "monotonic", lambda: self._now)
         self._detector = HangDetector(self._dir, directory, _LIMIT, directory / "pace.json")
 
-    def report(self, step: int) -> None:
+    def report(self, step: int, phase: str | None = None) -> None:
         status = RankStatus(0, 0, 1, "host", self._rank.pid, self._rank.start_time, "cpu", RankState.RUNNING, 0.0)
-        status.step = step
+        status.step, status.phase = step, phase
         write_json(self._dir.rank(0).status, status.to_json(), durable=False)
 
     def detected_within(self, seconds: int) -> bool:
@@ -39,6 +39,10 @@ class Watched:
     def sample_after(self, seconds: float) -> bool:
         self._now += seconds
         return self._detector.poll([self._rank], self._pass) is not None
+
+    @property
+    def phase(self) -> str | None:
+        return self._detector.take_activity().ranks[0].phase
 
     def _pass(self, seconds: float) -> None:
         self._now += seconds
@@ -73,3 +77,12 @@ def test_time_in_which_a_full_disk_hid_the_progress_is_not_counted_afterwards(
         assert not watched.detected_within(6 * int(_LIMIT))
     assert not watched.detected_within(2), "its ranks have had no time to report yet"
     assert watched.detected_within(int(_LIMIT) + 2)
+
+
+def test_the_activity_of_a_rank_is_what_it_did_most_of_the_time_and_not_last(watched: Watched) -> None:
+    assert watched.phase is None
+    for step, phase in enumerate(["train", "train", "train", "train", "epoch end"], start=10):
+        watched.report(step, phase)
+        watched.sample_after(1.0)
+    assert watched.phase == "train"
+    assert watched.phase == "epoch end", "without a sample since then, the latest one counts"

@@ -8,7 +8,7 @@ from statistics import fmean
 from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.usage import GpuUsage, RankUsage, UsageSample
+from rekindle.contract.run_dir.usage import GpuUsage, RankUsage, UsageSample, most_common_phase
 from rekindle.contract.safe_open import stat_beneath
 from rekindle_service.run_readers.ranks import rank_numbers
 from rekindle_service.run_readers.usage import read_usage
@@ -34,7 +34,7 @@ class RankLane:
     ended_at: float | None
     """When it ended, in seconds since the epoch; null while it runs."""
     phase: list[int | None] = field(default_factory=list)
-    """Indices in `phases` of the response; null where the rank did not run."""
+    """Indices in `phases` of the response: the longest phase since the point before; null where it did not run."""
     step: list[int | None] = field(default_factory=list)
     """Completed optimizer steps."""
     waiting: list[float | None] = field(default_factory=list)
@@ -164,7 +164,8 @@ def _lane(attempt: AttemptInfo, rank: int) -> RankLane:
 
 def _add_point(lane: RankLane, used: list[RankUsage], gpus: list[GpuUsage], phases: "_Phases") -> None:
     latest = used[-1] if used else None
-    lane.phase.append(None if latest is None else phases.index(latest.phase or _NO_PHASE))
+    phase = most_common_phase([usage.phase for usage in used]) or _NO_PHASE
+    lane.phase.append(None if latest is None else phases.index(phase))
     lane.step.append(None if latest is None else latest.step)
     waiting = _mean([usage.waiting for usage in used])
     lane.waiting.append(None if waiting is None else round(min(waiting, 1.0), 3))

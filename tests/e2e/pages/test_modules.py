@@ -337,6 +337,24 @@ def test_no_two_parameters_of_a_job_share_a_label(modules: Page, client: Client,
     assert sorted(labels) == sorted(set(labels))
 
 
+def test_a_phase_keeps_its_colour_whatever_other_phases_are_shown_in_whatever_order(modules: Page) -> None:
+    names = ["train", "epoch end", "compile", "tokenize", "warm up"]
+    shown = [names, names[::-1], ["epoch end"], ["compile", "snapshot", "epoch end"]]
+    colours = modules.evaluate(
+        """async (lists) => {
+            const { colourOfPhase } = await import("/static/job/axis/rank-lanes.js");
+            const colours = (phases) => phases.map((name, index) => [name, colourOfPhase(phases, index)]);
+            return lists.map((phases) => Object.fromEntries(colours(phases)));
+        }""",
+        shown,
+    )
+    assert len(set(colours[0].values())) == len(names)
+    for found in colours[1:]:
+        assert {name: colour for name, colour in found.items() if name in names} == {
+            name: colours[0][name] for name in found if name in names
+        }
+
+
 def test_words_are_quoted_and_split_as_a_shell_does(modules: Page) -> None:
     words = ["plain", "two words", "it's", 'a "quote"', "$HOME", "back\\slash", "", "new\nline", "ünï", "*", "~", "#x"]
     text, back, odd = modules.evaluate(

@@ -1,5 +1,7 @@
 """What the ranks and GPUs of an attempt do and use, sampled by its keeper every few seconds."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rekindle.contract.field_texts import DESCRIBED
@@ -15,7 +17,7 @@ class RankUsage:
     rss_bytes: Count  # pages that processes share count for each
     read_bytes: Count  # from disks, since the rank began
     written_bytes: Count
-    phase: Line | None = None  # as the script reports it, like ``step``
+    phase: Line | None = None  # as the script reports it, like ``step``: the longest one since the last sample
     step: int | None = None
     waiting: Amount | None = None  # share of the time since the last sample, 0 to 1, in which it waited for other ranks
 
@@ -56,3 +58,9 @@ class UsageSample(JsonRecord):
     def devices_of(self, rank: int, devices_per_rank: int) -> list[GpuUsage]:
         """The GPUs of a rank, in the order of the ranks; none where the job runs on CPUs."""
         return [device for device in self.devices if device.index // devices_per_rank == rank]
+
+
+def most_common_phase(phases: Sequence[str | None]) -> str | None:
+    """The phase that was met most often, of several the latest one: a short one between two samples hides no other."""
+    counts = Counter(phases)
+    return max(reversed(phases), key=counts.__getitem__, default=None)

@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from rekindle.contract.python_stacks import Frame, main_stack, waits_for_gpu
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import AttemptDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankStatus
+from rekindle.contract.run_dir.usage import most_common_phase
 from rekindle.contract.safe_open import read_end, read_text_from, regular_size
 from rekindle.keeper.attempt_result import Culprit, Hang, RankResult
 from rekindle.keeper.diagnosis import has_timed_out
@@ -42,6 +44,7 @@ _GLOO_ABORT = "gloo::EnforceNotMet"
 _SUSPENDED = 3.0  # seconds by which a sample is late only where this process itself was kept from running
 _STALL_INTERVAL = 5.0  # seconds between two looks at who causes a lack of progress
 _TOLERANCE = 2.0  # seconds by which the time of a verdict may move unnoticed
+_MAX_PHASES = 60  # of a rank, between two times at which they are taken
 _STACK_TIMEOUT = 2.0  # seconds for all ranks to dump their stacks; a stopped one never does
 _MAX_STACK = 20_000  # characters of evidence per rank
 
@@ -50,7 +53,7 @@ _MAX_STACK = 20_000  # characters of evidence per rank
 class RankActivity:
     """What a rank does, as far as known."""
 
-    phase: str | None
+    phase: str | None  # the longest one
     step: int | None
     waiting: float | None  # share of the time in which it waited for other ranks, 0 to 1
 
@@ -100,6 +103,7 @@ class HangDetector:
         self.stall_changed = False  # by the latest ``poll``
         self._stall_due = 0.0  # seconds of CLOCK_MONOTONIC: when to look again who causes it
         self._latest: dict[int, RankSample] = {}
+        self._phases = defaultdict[int, deque[str | None]](lambda: deque(maxlen=_MAX_PHASES))  # not taken yet
         self._next_sample = time.monotonic() + INTERVAL
         self._pace_saved_at = time.monotonic()
 
@@ -129,6 +133,8 @@ class HangDetector:
         }
         self._find_stragglers(world)
         world = self._latest = {rank: _with_known(sample, self._latest.get(rank)) for rank, sample in world.items()}
+        for rank, sample in world.items():
+            self._phases[rank].append(sample.phase)
         self._find_dead_loops(running, world)
         self._next_sample = time.monotonic() + INTERVAL
         stalled = self._stall.stalled(now, list(world.values())) if world else None
@@ -154,11 +160,13 @@ class HangDetector:
                 self.stall, self.stall_changed = found, True
 
     def take_activity(self) -> Activity:
-        """What the ranks do by the latest sample, and which share of the time since the last call they waited."""
+        """What the ranks do by the latest sample, and what they did most of the time since the last call."""
         waits = self._waits.take()
         ranks = {
-            rank: RankActivity(sample.phase, sample.step, waits.get(rank)) for rank, sample in self._latest.items()
+            rank: RankActivity(most_common_phase(self._phases[rank] or [sample.phase]), sample.step, waits.get(rank))
+            for rank, sample in self._latest.items()
         }
+        self._phases.clear()
         now = time.monotonic()
         return Activity(ranks, self._stall.timeout(now), self._stall.without_progress(now))
 

@@ -1,7 +1,7 @@
 /** Colours of curves, and CSS colours as a canvas needs them: computed, in the page's theme. */
 
 /** So many colours were chosen by hand; they are in charts.css. */
-const CHOSEN = 8;
+export const CHOSEN = 8;
 /** Lightness of neighbouring hues, per cent: in the light theme and in the dark one. */
 const LIGHTNESS = [[56, 72], [44, 84], [65, 62]];
 

@@ -7,7 +7,7 @@
  * @import { Unit } from "./axis-model.js"
  */
 import { pixelOf } from "../../charts/chart-frame.js";
-import { ColourResolver, colourOf } from "../../charts/palette.js";
+import { CHOSEN, ColourResolver, colourOf } from "../../charts/palette.js";
 import { byId, h, patchChildren } from "../../shared/dom.js";
 
 /** Pixels of a lane with the gap below it, by the number of ranks up to which it is used. */
@@ -141,7 +141,27 @@ export class RankLanes {
 const failedRanks = ({ attempts }) => new Set(attempts.flatMap(({ ranks }) => ranks.filter(({ exit }) => exit).map(({ rank }) => rank)));
 
 /** @param {string[]} phases @param {number} phase its index @returns {string} a CSS colour, or the name of a variable */
-export const colourOfPhase = (phases, phase) => COLOURS.get(phases[phase]) ?? colourOf(phase, phases.length);
+export const colourOfPhase = (phases, phase) => COLOURS.get(phases[phase]) ?? ownColours(phases).get(phases[phase]) ?? "";
+
+/** @type {WeakMap<string[], Map<string, string>>} */
+const known = new WeakMap();
+
+/** Colours of the other phases, by their names: whatever else is shown, a phase has the same unless two names collide. @param {string[]} phases */
+function ownColours(phases) {
+  const found = known.get(phases) ?? new Map();
+  if (known.has(phases)) return found;
+  known.set(phases, found);
+  const names = phases.filter((name) => !COLOURS.has(name)).sort();
+  const count = Math.max(names.length, CHOSEN);
+  const taken = new Set();
+  for (const name of names) {
+    let index = [...name].reduce((sum, letter) => (sum * 31 + (letter.codePointAt(0) ?? 0)) >>> 0, 0) % count;
+    while (taken.has(index)) index = (index + 1) % count;
+    taken.add(index);
+    found.set(name, colourOf(index, count));
+  }
+  return found;
+}
 
 /** Index of the last point at which the rank ran; -1 for none. @param {RankLane} lane */
 const lastPoint = ({ phase }) => phase.findLastIndex((each) => each !== null);
