@@ -31,6 +31,7 @@ def project(tmp_path: Path) -> Path:
         ("torchrun --nproc_per_node=2 train.py --lr 0.1", "--ranks 2 --python active train.py --lr 0.1"),
         ("torchrun --standalone --nproc-per-node 4 -m p.t a -b", "--ranks 4 --python active --module p.t -- a -b"),
         ("torchrun --nproc 2 --nnodes=1 train.py", "--ranks 2 --python active train.py"),
+        ("torchrun --nproc 2 train.py --ranks 3", "--ranks 2 --python active train.py -- --ranks 3"),
         ("torchrun train.py", "--python active train.py"),
         ("/v/bin/torchrun --nproc-per-node 2 train.py", "--ranks 2 --python /v/bin/python train.py"),
         ("python train.py --lr 1", "--python active train.py --lr 1"),

@@ -12,7 +12,7 @@ from rekindle_service.client.api_connection import drop_unset
 from rekindle_service.sanitize import sanitize_line
 
 _OWN_FLAGS = frozenset({"--follow", "--hold"})
-_OWN_OPTIONS = _OWN_FLAGS | {
+OWN_OPTIONS = _OWN_FLAGS | {
     *("--ranks", "--after", "--after-any", "--max-failures", "--hang-timeout", "--on-restart"),
     *("--devices-per-rank", "--gpu-share", "--nproc_per_node", "--nproc-per-node"),
 }
@@ -77,7 +77,7 @@ def require_order(before: list[str], args: list[str]) -> list[str]:
     if misplaced:
         right = shlex.join(["rekindle", "submit", *misplaced, *before, *rest])
         other = shlex.join(["rekindle", "submit", *before, "--", *args])
-        names = [name for word in misplaced if (name := word.partition("=")[0]) in _OWN_OPTIONS]
+        names = [name for word in misplaced if (name := word.partition("=")[0]) in OWN_OPTIONS]
         raise typer.BadParameter(
             f"options of rekindle come before the script: {', '.join(names)}. Write `{sanitize_line(right)}`; "
             f"if the script itself has such options, `{sanitize_line(other)}`"
@@ -93,7 +93,7 @@ def split_misplaced(args: list[str]) -> tuple[list[str], list[str]]:
         name, equals, _ = word.partition("=")
         if word == "--":
             rest += [word, *words]
-        elif name not in _OWN_OPTIONS:
+        elif name not in OWN_OPTIONS:
             rest.append(word)
         else:
             misplaced += [word, *([] if equals or name in _OWN_FLAGS else islice(words, 1))]

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
+from rekindle_service.cli.job_request import split_misplaced
+
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "source", "."})
@@ -48,7 +50,8 @@ class LaunchCommand:
         options += [] if self.python is None else ["--python", self.python]
         options += [word for each in self.env for word in ("--env", each)]
         if not self.is_module:
-            return shlex.join(["rekindle", "submit", *options, self.target, *self.args])
+            guard = ["--"] if "--" in self.args or split_misplaced(self.args)[0] else []
+            return shlex.join(["rekindle", "submit", *options, self.target, *guard, *self.args])
         guard = ["--"] if any(each.startswith("-") for each in self.args) else []
         return shlex.join(["rekindle", "submit", *options, "--module", self.target, *guard, *self.args])
 

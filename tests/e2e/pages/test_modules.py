@@ -7,6 +7,7 @@ from typing import Any
 from playwright.sync_api import Page
 
 from e2e.played_job import Play
+from rekindle_service.cli.job_request import OWN_OPTIONS
 from rekindle_service.client import Client
 
 _SHOWN = """async (texts) => {
@@ -335,6 +336,21 @@ def test_no_two_parameters_of_a_job_share_a_label(modules: Page, client: Client,
     )
     assert {"GPU links", "Symbolic links", "Continues job", "Resizing", "Slurm job", "Time limit"} <= set(labels)
     assert sorted(labels) == sorted(set(labels))
+
+
+def test_a_copied_command_passes_a_script_its_own_options_that_submit_has_too(modules: Page) -> None:
+    options = [*OWN_OPTIONS, "--ranks=2", "--", "--lr", "x"]
+    commands = modules.evaluate(
+        """async (options) => {
+            const { asCommand } = await import("/static/shared/code-snippets.js");
+            return options.map((option) => asCommand({ script: "train.py", args: [option] }).command);
+        }""",
+        options,
+    )
+    for option, command in zip(options, commands, strict=True):
+        guard = [] if option in ("--lr", "x") else ["--"]
+        words = command.replace("\\\n", " ").split()
+        assert words == ["rekindle", "submit", "train.py", *guard, option]
 
 
 def test_a_phase_keeps_its_colour_whatever_other_phases_are_shown_in_whatever_order(modules: Page) -> None:

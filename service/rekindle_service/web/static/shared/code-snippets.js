@@ -75,11 +75,15 @@ export function asCommand(body) {
   }
   const { args = [], script, module, recipe, code = {} } = body;
   const target = script !== undefined ? [script] : module !== undefined ? ["--module", module] : ["--recipe", recipe ?? ""];
-  const guard = script === undefined && args.some((/** @type {string} */ arg) => arg.startsWith("-")) ? ["--"] : [];
+  const needsGuard = (/** @type {string} */ arg) => (script === undefined ? arg.startsWith("-") : arg === "--" || OWN_OPTION.test(arg));
+  const guard = args.some(needsGuard) ? ["--"] : [];
   const words = [...optionsOf(body), target, ...(guard.length || args.length ? [[...guard, ...args]] : [])];
   const missing = code.bundle === undefined ? "" : "The command line cannot name a bundle: pass the directory that you packed with --code.";
   return { command: wrap(["rekindle submit", ...words.map(join)]), missing };
 }
+
+/** Options of `rekindle submit` that it refuses after a script. */
+const OWN_OPTION = /^--(ranks|follow|hold|after|after-any|max-failures|hang-timeout|on-restart|devices-per-rank|gpu-share|nproc[_-]per[_-]node)(=|$)/;
 
 /** Fields of a request that have no option of their own name. */
 const OTHER_FIELDS = new Set([
