@@ -131,6 +131,15 @@ class Hang:
     evidence: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A lack of progress that is shown; times are in seconds since the epoch."""
+
+    since: float
+    hung_at: float  # when it counts as a hang
+    culprit: Culprit
+
+
 @dataclass(slots=True)
 class AttemptResult:
     """One attempt's end. ``agent_signal`` is set only where somebody else than the keeper killed torchrun."""

@@ -12,10 +12,18 @@ from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt.processes import AttemptProcesses
 from rekindle.keeper.attempt.shutdown import Shutdown
-from rekindle.keeper.attempt_result import AttemptResult, Ending, Hang, agent_log_tail, final_ending, read_steps
+from rekindle.keeper.attempt_result import (
+    AttemptResult,
+    Ending,
+    Hang,
+    Stall,
+    agent_log_tail,
+    final_ending,
+    read_steps,
+)
 from rekindle.keeper.buffered_journal import AttemptJournal
 from rekindle.keeper.event_loop import EventLoop
-from rekindle.keeper.hangs.detector import INTERVAL, HangDetector, Stall
+from rekindle.keeper.hangs.detector import INTERVAL, HangDetector
 from rekindle.keeper.observers.log_limit import LogLimit
 from rekindle.keeper.observers.log_times import INTERVAL as LOG_TIMES_INTERVAL
 from rekindle.keeper.observers.log_times import LogTimes

@@ -16,7 +16,7 @@ from rekindle.contract.run_dir.paths import AttemptDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankStatus
 from rekindle.contract.run_dir.usage import most_common_phase
 from rekindle.contract.safe_open import read_end, read_text_from, regular_size
-from rekindle.keeper.attempt_result import Culprit, Hang, RankResult
+from rekindle.keeper.attempt_result import Culprit, Hang, RankResult, Stall
 from rekindle.keeper.diagnosis import has_timed_out
 from rekindle.keeper.hangs.culprit import (
     FinishedRank,
@@ -67,15 +67,6 @@ class Activity:
     without_progress: float | None  # seconds; None before the ranks run
 
 
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """A lack of progress that is shown; times are in seconds since the epoch."""
-
-    since: float
-    hung_at: float  # when it counts as a hang
-    culprit: Culprit
-
-
 class HangDetector:
     """One per attempt."""
 
@@ -119,7 +110,7 @@ class HangDetector:
 
     def stalled(self, ranks: Iterable[RankResult]) -> float | None:
         """Sample the running ranks if that is due. Seconds without progress where that is too long, else None."""
-        self.straggler_events = []
+        self.straggler_events, self.stall_changed = [], False
         late = -self.due_in()
         if late < 0:
             return None
@@ -147,7 +138,7 @@ class HangDetector:
 
     def _notice(self, now: float, ranks: list[RankResult]) -> None:
         """Update ``stall``. Nothing is sent to the ranks: a signal would end a sleep in C."""
-        before, self.stall_changed = self.stall, False
+        before = self.stall
         if not self._latest or not self._stall.is_noticeable(now):
             self.stall, self.stall_changed = None, before is not None
         elif now >= self._stall_due:
