@@ -93,7 +93,7 @@ class ExperimentStore:
         return self._database.rows(query)
 
     def attempts(self, experiment_id: str) -> dict[str, list[Attempt]]:
-        """Those of its jobs, by job, oldest first."""
+        """List the attempts of its jobs, by job, oldest first."""
         query = select(Attempt).join(Job).where(Job.experiment_id == experiment_id).order_by(col(Attempt.number))
         found: dict[str, list[Attempt]] = {}
         for attempt in self._database.rows(query):

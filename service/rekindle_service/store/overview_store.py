@@ -39,11 +39,11 @@ class OverviewStore:
         return self._section(HELD, limit, changeable_by)
 
     def failures_of_others(self, limit: int, readable_by: str | None, changeable_by: str | None) -> list[JobKey]:
-        """As ``failures``, for somebody who may not mark them as seen."""
+        """Find failures that somebody may read, and not mark as seen."""
         return self._of_others(UNSEEN_FAILURES, limit, readable_by, changeable_by)
 
     def held_of_others(self, limit: int, readable_by: str | None, changeable_by: str | None) -> list[JobKey]:
-        """As ``held``, for somebody who may not release them."""
+        """Find held jobs that somebody may read, and not release."""
         return self._of_others(HELD, limit, readable_by, changeable_by)
 
     def _of_others(

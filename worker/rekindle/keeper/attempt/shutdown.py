@@ -88,7 +88,7 @@ class Shutdown:
         return Ending.SHUTDOWN if stop is None and machine_is_stopping() else stop
 
     def await_exit(self) -> None:
-        """Of ranks that have finished; torchrun waits for ever for the result of one that has left no marker."""
+        """Wait for ranks that have finished; torchrun waits for ever for the result of one that has left no marker."""
         are_marked = self._ranks.all(lambda rank: rank.done)
         is_over = self._processes.agent_gone
         self._wait(EXIT_GRACE, is_over if are_marked else lambda: is_over() or self._ranks.all_ended())

@@ -269,7 +269,7 @@ class HangDetector:
     def _observe(
         self, running: list[RankResult], world: dict[int, RankSample], wait: Callable[[float], None] | None
     ) -> tuple[list[RankObservation], dict[int, str]]:
-        """And the stacks, by rank. They come last: the signal that requests them ends a sleep in C.
+        """Observe the ranks, then their stacks, by rank: the signal that requests them ends a sleep in C.
 
         Without ``wait`` there is no signal: torch's debug server is asked, which does not answer for every rank.
         """
