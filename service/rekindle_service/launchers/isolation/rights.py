@@ -43,7 +43,7 @@ class SubmitRights:
             raise SubmissionError([FieldError("code.path", "must not be in the server's home", str(code), hint)])
 
     def git(self, submission: Submission, directory: Path) -> GitRights:
-        """Say with what rights git fetches into ``directory``: it reads of this machine what the job could, and no more.
+        """Say with what rights git fetches into ``directory``: it reads no more of this machine than the job could.
 
         ``directory`` then belongs to the job's user. Raises SubmissionError and OSError.
         """
