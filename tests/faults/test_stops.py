@@ -119,7 +119,7 @@ def test_a_healthy_time_of_running_clears_the_count(begin):
     run = begin("stubborn.py", "raise-late", ranks=1, max_failures=2, healthy_seconds=0.5)
     assert run.finish() == "succeeded"
     assert run.classes() == ["user_error"] * 3 + ["success"]
-    assert [record.delay // 1 for record in run.records(RecordType.RETRY_DECIDED)] == [1.0, 1.0, 1.0]
+    assert [record.delay // 1 for record in run.records(RecordType.RETRY_DECIDED)] == [1.0, 1.0, 2.0]
 
 
 def test_a_script_that_saves_but_never_loads_is_slowed_down_and_stopped(begin):

@@ -130,7 +130,7 @@ def _outcome(
 
 
 def _success(result: AttemptResult) -> Outcome:
-    unmarked = [rank.rank for rank in result.ranks.values() if not rank.done]
+    unmarked = sorted(rank.rank for rank in result.ranks.values() if not rank.done)
     if not unmarked:
         return _outcome(result, OutcomeClass.SUCCESS, "Every rank finished.")
     who = f"rank {unmarked[0]}" if len(unmarked) == 1 else f"{len(unmarked)} of {result.world_size} ranks"
