@@ -28,7 +28,8 @@ def wait_for_a_message():
 
 def hold_the_gil():
     rekindle.report(step=1)
-    ctypes.PyDLL(None).sleep(10_000)
+    while True:
+        ctypes.PyDLL(None).sleep(10_000)  # which a signal ends
 
 
 def chain():
