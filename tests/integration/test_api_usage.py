@@ -112,5 +112,5 @@ def test_the_intervals_of_a_job_add_up_to_its_goodput(server: ApiServer, job: di
     second = {interval["category"]: interval["seconds"] for interval in intervals if interval["attempt"] == 2}
     assert second["saving"] == 2.0, "as the running rank reports"
     spent = breakdown["seconds"]
-    assert set(spent) == {"queued", "waiting", "starting", "training", "saving", "replayed"}
+    assert set(spent) == {"queued", "waiting", "starting", "training", "saving", "replayed", "stalled"}
     assert breakdown["goodput"] == pytest.approx(spent["training"] / (sum(spent.values()) - spent["queued"]))
