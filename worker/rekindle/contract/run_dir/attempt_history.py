@@ -51,6 +51,11 @@ class AttemptInfo:
         """It makes no progress, and has not ended yet."""
         return bool(self.stalls) and len(self.stalls[-1]) == 1
 
+    def end_stall(self, at: float) -> None:
+        """It makes progress again, or has ended; nothing where it was not stalled."""
+        if self.is_stalled:
+            self.stalls = [*self.stalls[:-1], [self.stalls[-1][0], at]]
+
     @property
     def is_resized(self) -> bool:
         """It was stopped so that the next attempt has other devices."""
@@ -156,14 +161,13 @@ class AttemptHistory:
             attempt.stragglers[record.rank] = record.share
 
     def _mark_stall(self, attempt: AttemptInfo, record: journal.Stalled) -> None:
-        if attempt.is_stalled and record.sentence is None:
-            attempt.stalls = [*attempt.stalls[:-1], [attempt.stalls[-1][0], record.at]]
+        if record.sentence is None:
+            attempt.end_stall(record.at)
         elif not attempt.is_stalled and record.since is not None and len(attempt.stalls) < _MAX_STALLS:
             attempt.stalls = [*attempt.stalls, [record.since]]
 
     def _end(self, attempt: AttemptInfo, record: journal.AttemptEnded) -> None:
-        if attempt.is_stalled:
-            attempt.stalls = [*attempt.stalls[:-1], [attempt.stalls[-1][0], record.at]]
+        attempt.end_stall(record.at)
         attempt.ended_at, attempt.outcome, attempt.loaded = record.at, record.outcome, record.loaded
         attempt.progress = record.progress
         ran = 0.0 if attempt.ranks_running_at is None else max(record.at - attempt.ranks_running_at, 0.0)

@@ -106,10 +106,9 @@ class StallDetector:
         if self._progressed_at is None:
             return False
         seconds, least = now - self._progressed_at, self.timeout(now) / 3
-        computes = self._computed_at is not None and now - self._computed_at <= COMPUTING_SECONDS
         learned = self._step is None or max(self._steps_observed, self.before.steps) >= MIN_STEPS
         waits = any(sample.in_collective for sample in self._world)
-        if waits and learned and not computes and not self._is_slow():
+        if waits and learned and not self._computed_recently(now) and not self._is_slow():
             least = min(least, max(NOTICEABLE, 2 * max(self.before.slowest, self._slowest)))
         return seconds >= least or self._stopped_at is not None
 
@@ -123,8 +122,10 @@ class StallDetector:
     def timeout(self, now: float) -> float:
         """Seconds without progress that are no hang yet."""
         slow = SLOW_PHASE_FACTOR if self._is_slow() else 1.0
-        recently = self._computed_at is not None and now - self._computed_at <= COMPUTING_SECONDS
-        return self._step_timeout() * slow * (COMPUTING_FACTOR if recently else 1.0)
+        return self._step_timeout() * slow * (COMPUTING_FACTOR if self._computed_recently(now) else 1.0)
+
+    def _computed_recently(self, now: float) -> bool:
+        return self._computed_at is not None and now - self._computed_at <= COMPUTING_SECONDS
 
     def _step_timeout(self) -> float:
         if self.limit is not None:
