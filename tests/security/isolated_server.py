@@ -1,6 +1,7 @@
 """A server whose jobs are isolated, on a machine where tests run as root from a directory that only root can enter."""
 
 import os
+import pwd
 import shlex
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from e2e.serve_process import ServeProcess
+from rekindle_service.client import Client
+from rekindle_service.config.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,3 +87,17 @@ def open_home(owner: int = 0) -> Iterator[Path]:
 def isolated_server(home: Path, user: str | None = None, **settings: str) -> ServeProcess:
     environment = {f"REKINDLE_{name.upper()}": value for name, value in settings.items()}
     return ServeProcess(home, under=in_open_system(user), environment={"OF_THE_SERVER": "server's", **environment})
+
+
+@contextmanager
+def client_of(user: str | None, settings: dict[str, str]) -> Iterator[tuple[Path, ServeProcess, Client, int]]:
+    """A home, its isolated server, a client of it, and the server's uid. Skips the test where a sandbox lacks bwrap."""
+    if "sandbox" in settings and (lack := lack_of_bubblewrap()) is not None:
+        pytest.skip(lack)
+    uid = 0 if user is None else pwd.getpwnam(user).pw_uid
+    with (
+        open_home(uid) as home,
+        isolated_server(home, user, **settings) as server,
+        Client.from_home(Settings(home=home)) as client,
+    ):
+        yield home, server, client, uid

@@ -26,7 +26,7 @@ from rekindle_service.launchers.isolation import policy
 from rekindle_service.launchers.isolation.policy import IsolationError, isolation_of
 from rekindle_service.launchers.isolation.sandbox import Sandbox
 from rekindle_service.launchers.local import prepare_worker_path
-from security.isolated_server import isolated_server, needs_bubblewrap, needs_root, open_home
+from security.isolated_server import client_of, isolated_server, needs_bubblewrap, needs_root, open_home
 
 SCRIPTS = Path(__file__).parent / "scripts"
 NOBODY = pwd.getpwnam("nobody").pw_uid
@@ -100,14 +100,7 @@ class IsolatedJob:
 @pytest.fixture(params=["user", "sandbox", pytest.param("both", marks=pytest.mark.soak)])
 def job(request: pytest.FixtureRequest) -> Iterator[IsolatedJob]:
     user, _, settings = WAYS[request.param]
-    if "sandbox" in settings and not shutil.which("bwrap"):
-        pytest.skip("needs bubblewrap (apt install bubblewrap)")
-    uid = 0 if user is None else pwd.getpwnam(user).pw_uid
-    with (
-        open_home(uid) as home,
-        isolated_server(home, user, **settings) as server,
-        Client.from_home(Settings(home=home)) as client,
-    ):
+    with client_of(user, settings) as (home, server, client, _):
         job = IsolatedJob(home, server, client, request.param)
         yield job
         if (keeper := job.keeper()) is not None:

@@ -2,7 +2,6 @@
 
 import os
 import pwd
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +11,7 @@ import pytest
 
 from e2e.serve_process import ServeProcess
 from rekindle_service.client import Client, ProblemError
-from rekindle_service.config.settings import Settings
-from security.isolated_server import isolated_server, needs_root, open_home
+from security.isolated_server import client_of, needs_root
 from swaps import swapping
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
@@ -71,14 +69,7 @@ class Isolated:
 @pytest.fixture(params=["user", "sandbox"])
 def isolated(request: pytest.FixtureRequest) -> Iterator[Isolated]:
     user, settings = WAYS[request.param]
-    if "sandbox" in settings and not shutil.which("bwrap"):
-        pytest.skip("needs bubblewrap (apt install bubblewrap)")
-    uid = 0 if user is None else pwd.getpwnam(user).pw_uid
-    with (
-        open_home(uid) as home,
-        isolated_server(home, user, **settings) as server,
-        Client.from_home(Settings(home=home)) as client,
-    ):
+    with client_of(user, settings) as (home, server, client, uid):
         yield Isolated(home, server, client, uid)
 
 
