@@ -1,11 +1,14 @@
 """A world that hangs: the culprit and its line are named, and the job continues. Slow is not hung."""
 
+import re
+
 import pytest
 
 from faults.mismatch import enclosing_function
 from rekindle.contract.run_dir.attempt_history import AttemptHistory
 from rekindle.contract.run_dir.journal import RecordType
-from rekindle.keeper.hangs.stall import MIN_TIMEOUT
+from rekindle.contract.states import JobIntent
+from rekindle.keeper.hangs.stall import LONG_TIMEOUT, MIN_TIMEOUT
 
 HANGS = ["sleep", "stop", "spin", "lock_in_c", "skip_collective", "dead_loader"]
 
@@ -70,13 +73,17 @@ def test_a_rank_that_the_others_wait_for_is_marked_and_left_alone(begin):
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("backend", ["nccl2", "nccl-lazy"])
-def test_a_rank_that_waits_at_full_speed_in_a_collective_of_its_gpu_hangs_as_any_other(begin, backend):
+def test_a_rank_that_waits_at_full_speed_in_a_collective_of_its_gpu_is_stalled_as_any_other(begin, backend):
     run = begin("gpu_backend.py", backend, "sleeps", "0", device="cuda")
-    assert run.finish() == "succeeded", run.all_logs()
-    assert run.classes() == ["hang", "success"]
-    hang = run.outcomes()[0]
-    assert_stays(run, hang, "sleeps")
-    assert hang["evidence"]["seconds_without_progress"] < 2 * MIN_TIMEOUT, "not ten times later"
+    run.reach_record(RecordType.STALLED)
+    stalled = run.records(RecordType.STALLED)[0]
+    source = (run.run_dir.code / "train.py").read_text().splitlines()
+    line = int(re.search(r" at train.py:(\d+)$", stalled.sentence)[1])
+    assert (stalled.rank, enclosing_function(source, line)) == (1, "sleeps")
+    assert stalled.at - stalled.since < MIN_TIMEOUT, "not ten times later"
+    assert stalled.hung_at - stalled.since == pytest.approx(LONG_TIMEOUT, abs=3), "a sleep may end"
+    run.want(JobIntent.CANCEL)
+    assert run.finish() == "cancelled"
 
 
 def test_a_watchdog_that_ends_the_rank_that_waits_is_a_hang_of_the_one_that_does_not_come(begin):
@@ -89,8 +96,9 @@ def test_a_watchdog_that_ends_the_rank_that_waits_is_a_hang_of_the_one_that_does
         assert "Watchdog caught collective operation timeout" in hang["evidence"]["first_error"]
 
 
-def test_a_long_evaluation_of_one_rank_is_no_hang_while_the_other_waits_at_full_speed(begin):
-    run = begin("gpu_backend.py", "nccl2", "evaluates", "0", device="cuda")
+@pytest.mark.parametrize("what", ["evaluates", "uploads"])
+def test_a_long_evaluation_or_upload_of_one_rank_is_no_hang_while_the_other_waits_at_full_speed(begin, what):
+    run = begin("gpu_backend.py", "nccl2", what, "0", device="cuda")
     assert run.finish() == "succeeded", run.all_logs()
     assert run.classes() == ["success"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rekindle.contract.python_stacks import Frame, crash_dump, crashed_stack, main_stack
-from rekindle.keeper.hangs.culprit import RankObservation, find_culprit, position_in_code
+from rekindle.keeper.hangs.culprit import FinishedRank, RankObservation, find_culprit, position_in_code
 from rekindle.keeper.ranks.probe import RankSample
 
 WAITING = [
@@ -16,8 +16,10 @@ SLEEPING = [Frame("/code/train.py", 12, "load"), Frame("/code/train.py", 7, "<mo
 LOADING = [Frame("/lib/torch/utils/data/dataloader.py", 1100, "_get_data"), Frame("/code/train.py", 5, "<module>")]
 
 
-def observed(rank, frames, collectives=None, *, state="S", in_collective=False, **more):
-    sample = RankSample(rank, None, None, 0, 0.0, collectives, state, in_collective=in_collective)
+def observed(rank, frames, collectives=None, *, state="S", in_collective=False, in_dead_loop=False, **more):
+    sample = RankSample(
+        rank, None, None, 0, 0.0, collectives, state, in_collective=in_collective, in_dead_loop=in_dead_loop
+    )
     return RankObservation(sample, frames, position_in_code(frames, Path("/code")), **more)
 
 
@@ -60,6 +62,29 @@ def test_the_rank_with_the_strongest_evidence_is_the_culprit(observations, culpr
     found = find_culprit(observations)
     assert (found.rank, found.file, found.line) == (culprit, line and "train.py", line)
     assert description in found.description
+
+
+@pytest.mark.parametrize(
+    ("observations", "finished", "may_end"),
+    [
+        ([observed(0, WAITING, 38), observed(1, SLEEPING, 37)], [], True),
+        ([observed(0, WAITING, 38), observed(1, LOADING, 37)], [], True),
+        ([observed(0, WAITING, 16), silent(1)], [], True),
+        ([observed(0, SLEEPING), observed(1, SLEEPING)], [], True),
+        ([observed(0, WAITING), observed(1, [], state="D")], [], True),
+        ([observed(0, WAITING), observed(1, [], state="t")], [], True),
+        ([observed(0, WAITING), observed(1, [], state="T")], [], False),
+        ([observed(0, WAITING, 38), observed(1, SLEEPING, 37, in_dead_loop=True)], [], False),
+        ([observed(0, WAITING, 9), observed(1, WAITING, 9)], [], False),
+        ([observed(0, WAITING, 9), observed(1, WAITING, 8)], [], False),
+        ([observed(0, WAITING, 9)], [FinishedRank(1, 9)], False),
+        ([observed(0, SLEEPING, 9)], [FinishedRank(1, 9)], True),
+    ],
+    ids=["a sleep", "a loader", "no answer", "all sleep", "input", "a debugger", "SIGSTOP", "an endless loop",
+         "all wait", "waits elsewhere", "the other has left", "the other has finished earlier"],
+)  # fmt: skip
+def test_what_a_rank_does_may_end_unless_it_waits_for_another_or_can_do_nothing_else(observations, finished, may_end):
+    assert find_culprit(observations, finished).may_end is may_end
 
 
 def test_the_stack_of_a_crash_is_that_of_the_thread_that_has_crashed():

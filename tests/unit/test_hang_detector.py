@@ -19,13 +19,13 @@ _LIMIT = 10.0  # seconds
 class Watched:
     """This process as the one rank of an attempt, with a clock that the test sets."""
 
-    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, limit: float | None = _LIMIT) -> None:
         self._dir, own = AttemptDir(directory), ProcessIdentity.own()
         self._rank = RankResult(0, 0, own.pid, own.start_time)
         self._dir.rank(0).root.mkdir(parents=True)
         self._now = 1000.0
         monkeypatch.setattr(time, "monotonic", lambda: self._now)
-        self._detector = HangDetector(self._dir, directory, _LIMIT, directory / "pace.json")
+        self._detector = HangDetector(self._dir, directory, limit, directory / "pace.json", long_timeout=60.0)
 
     def report(self, step: int, phase: str | None = None) -> None:
         status = RankStatus(0, 0, 1, "host", self._rank.pid, self._rank.start_time, "cpu", RankState.RUNNING, 0.0)
@@ -86,3 +86,14 @@ def test_the_activity_of_a_rank_is_what_it_did_most_of_the_time_and_not_last(wat
         watched.sample_after(1.0)
     assert watched.phase == "train"
     assert watched.phase == "epoch end", "without a sample since then, the latest one counts"
+
+
+def test_a_rank_that_may_go_on_has_more_time_without_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(tmp_path, monkeypatch, limit=None)
+    for step in range(10):
+        watched.report(step)
+        watched.sample_after(1.0)
+    assert not watched.detected_within(50)
+    assert watched.detected_within(20)

@@ -15,6 +15,7 @@ from rekindle.keeper.retry_policy import (
     Retry,
     Stop,
     decide,
+    timeout_factor,
 )
 
 FREE = [klass for klass, action in ACTIONS.items() if action is Action.RETRY_FREE]
@@ -36,6 +37,11 @@ def killed(progress=NONE, by="SIGKILL", **how):
 
 def raised(progress=NONE, exception="E", **how):
     return ended(OutcomeClass.USER_ERROR, progress, exception=exception, **how)
+
+
+def hung(progress=NONE, line=1, **evidence):
+    outcome = Outcome(OutcomeClass.HANG, "…", rank=1, file="train.py", line=line, evidence=evidence)
+    return AttemptRecord(outcome, progress, 300.0)
 
 
 def resized(progress=KNOWN):
@@ -134,6 +140,16 @@ def test_every_class_of_outcome_has_an_action():
         ([raised(KNOWN, ran=20.0 * 1.5**n, loaded=True) for n in range(15)], 1, PROGRESS),
         ([raised(KNOWN, ran=20.0, at=100 * n) for n in range(15)], 1, PROGRESS),
         ([raised(KNOWN, ran=20.0, resumed=True)] * 15, 1, PROGRESS),
+        # what the others wait for may end: more time, before the job ends
+        ([hung(may_end=True)] * 2, 3, Retry(2.0, "failure 2 of 3")),
+        ([hung(may_end=True)] * 3, 3, Retry(4.0, "may end: the next attempt gives it 2 times as long")),
+        ([hung(may_end=True), LOST, hung(may_end=True), hung(may_end=True)], 3, Retry(4.0, "2 times as long")),
+        ([hung(may_end=True)] * 5, 3, Retry(16.0, "8 times as long")),
+        ([hung(may_end=True)] * 6, 3, Stop(False, "6 failures in a row")),
+        ([hung(may_end=True)] * 2, 2, Stop(False, "2 failures in a row")),
+        ([hung(may_end=False)] * 3, 3, Stop(False, "3 failures in a row")),
+        ([hung(may_end=True), hung(may_end=True), hung(line=2, may_end=True)], 3, Stop(False, "3 failures in a row")),
+        ([hung(may_end=True), hung(may_end=True), killed()], 3, Stop(False, "3 failures in a row")),
         # nobody's fault
         ([LOST], 1, Retry(0.0, "keeper_lost does not count")),
         ([killed(), LOST, killed(), LOST], 3, Retry(0.0, "keeper_lost")),
@@ -160,6 +176,11 @@ def test_a_history_has_this_decision(history, max_failures, expected):
         assert decision.delay == expected.delay
     else:
         assert decision.succeeded == expected.succeeded
+
+
+def test_the_time_for_what_may_end_grows_from_its_third_verdict_at_one_line():
+    assert [timeout_factor([hung(KNOWN, may_end=True)] * count) for count in range(8)] == [1, 1, 1, 2, 4, 8, 8, 8]
+    assert timeout_factor([*[hung(may_end=True)] * 3, ended(OutcomeClass.SUCCESS)]) == 1
 
 
 def test_how_long_a_healthy_attempt_runs_is_a_setting():

@@ -131,6 +131,19 @@ def test_a_lack_of_progress_is_noticed_long_before_it_is_a_hang(world, noticed):
     assert noticed_after(world) == noticed
 
 
+def test_a_longer_minimum_holds_until_there_is_progress_and_what_is_shown_early_not_at_all():
+    detector, step = StallDetector(min_timeout=300.0), 0
+    assert alarm_after(lambda second: [sample(step=min(second, 20))], detector) == 20 + MIN_TIMEOUT + 1, "progress"
+    detector = StallDetector()
+    for second in range(100):
+        step = min(second, 20)
+        assert detector.stalled(float(second), [sample(step=step)]) is None
+        detector.min_timeout = 300.0 if second > 30 else 0.0
+        assert detector.is_noticeable(float(second)) == (second - 20 > MIN_TIMEOUT / 3)
+    assert detector.times(99.0) == (79.0, 221.0)
+    assert StallDetector(limit=5.0, min_timeout=300.0).timeout(0.0) == 50.0, "the user's limit"
+
+
 def test_a_slow_job_gets_a_longer_timeout_than_the_minimum():
     alarm = alarm_after(lambda second: [sample(step=min(second // 10, 20))])
     assert alarm is not None

@@ -5,6 +5,7 @@ rank 1 stays after ``STEPS``, and the seconds after which a watchdog like NCCL's
 """
 
 import os
+import subprocess
 import sys
 import time
 
@@ -51,6 +52,10 @@ def evaluates():
     until = time.monotonic() + 40
     while time.monotonic() < until:
         torch.ones(200, 200) @ torch.ones(200, 200)
+
+
+def uploads():
+    subprocess.run(["sleep", "40"], check=True)
 
 
 dist.Backend.register_backend("spinning", Spinning, devices=["cpu"])

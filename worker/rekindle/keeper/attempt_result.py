@@ -120,6 +120,7 @@ class Culprit:
     description: str
     file: str | None = None  # of the innermost line of the user's own code
     line: int | None = None
+    may_end: bool = False  # what the rank does: nothing shows that it waits for another rank or loops without end
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,11 @@ class Hang:
     seconds: float
     culprit: Culprit
     evidence: dict[str, Any]
+
+    @property
+    def may_end(self) -> bool:
+        """By itself: more time may be all it needs, unless the user has set a limit."""
+        return bool(self.evidence.get("may_end"))
 
 
 @dataclass(frozen=True, slots=True)

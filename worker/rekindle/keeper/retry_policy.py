@@ -17,6 +17,8 @@ MAX_HARDWARE = 10  # retries in a row after errors of a GPU, without progress
 MAX_SAME = 10  # attempts in a row with the same ending, whatever was loaded and saved
 SIMILAR_SHARE = 0.2  # by which two running times may differ and still be similar
 SIMILAR_SECONDS = 1.0  # the same for short ones
+SAME_HANGS = 3  # the same in a row: from then on each next attempt waits twice as long for what may end
+MAX_TIMEOUT_FACTOR = 8  # times as long as usual
 _OWN_SIGNALS = {"SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS"}
 """Signals that a process causes itself; every other one comes from outside."""
 
@@ -122,10 +124,28 @@ def decide(
         return Retry(_delay(counts.fruitless - 1, jitter), _reason_of_free(last, counts))
     if (proof := _proof_of_a_bug(counts.before, last, repeated=counts.endings > 1)) is not None:
         return Stop(succeeded=False, reason=proof)
-    if counts.failures >= max_failures:
-        return Stop(succeeded=False, reason=_reason_to_stop(last, counts, max_failures))
     delay, count = _delay(max(counts.failures, counts.same - 1), jitter), f"failure {counts.failures} of {max_failures}"
-    return Retry(delay, count + _WITHOUT_PROGRESS[last.progress])
+    if counts.failures < max_failures:
+        return Retry(delay, count + _WITHOUT_PROGRESS[last.progress])
+    return _with_more_time(history, delay) or Stop(False, _reason_to_stop(last, counts, max_failures))
+
+
+def timeout_factor(history: Sequence[AttemptRecord]) -> int:
+    """How many times as long the next attempt waits for what may end by itself, such as an upload."""
+    count, last = 0, None
+    for attempt in reversed([each for each in history if each.action is not Action.RETRY_FREE]):
+        may_end = attempt.outcome.klass is OutcomeClass.HANG and attempt.outcome.evidence.get("may_end")
+        if not may_end or (last is not None and _ending(attempt.outcome) != last):
+            break
+        count, last = count + 1, _ending(attempt.outcome)
+    return min(1 << max(count - SAME_HANGS + 1, 0), MAX_TIMEOUT_FACTOR)
+
+
+def _with_more_time(history: Sequence[AttemptRecord], delay: float) -> Retry | None:
+    """Another attempt after the last failure that is allowed, where it is given more time than the one before."""
+    if (times := timeout_factor(history)) <= timeout_factor(history[:-1]):
+        return None
+    return Retry(delay, f"what the ranks waited for may end: the next attempt gives it {times} times as long")
 
 
 @dataclass(slots=True)

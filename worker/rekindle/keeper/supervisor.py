@@ -30,9 +30,10 @@ from rekindle.keeper.attempt_result import AttemptResult, Ending, read_lost_atte
 from rekindle.keeper.buffered_journal import BufferedJournal, Owner
 from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.event_loop import EventLoop, Events
+from rekindle.keeper.hangs.stall import LONG_TIMEOUT
 from rekindle.keeper.history import failure_stats, read_history
 from rekindle.keeper.observers.script import add_checkpoints_of_lost
-from rekindle.keeper.retry_policy import AttemptRecord, Retry, Stop, decide
+from rekindle.keeper.retry_policy import AttemptRecord, Retry, Stop, decide, timeout_factor
 from rekindle.keeper.rollback import roll_back
 from rekindle.keeper.runner import LocalRunner, MakeRunner, World
 
@@ -167,6 +168,7 @@ class Keeper:
             log_bytes=self._intent.log_bytes,
             requested_stop=partial(self._requested_end, world),
             hosts=world.hosts,
+            long_timeout=LONG_TIMEOUT * timeout_factor(self._history.ended),
         )
         self._world = world
         result = self._runner.run(plan, self._journal)

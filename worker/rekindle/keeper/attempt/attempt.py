@@ -57,6 +57,7 @@ class Attempt:
             run_dir.code,
             plan.spec.hang_timeout,
             run_dir.pace,
+            long_timeout=plan.long_timeout,
             is_alone=plan.world_size == 1,
             saves_pace=self._observes,
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from rekindle.contract.job import JobSpec
 from rekindle.keeper.attempt_result import Ending
 from rekindle.keeper.event_loop import Events
+from rekindle.keeper.hangs.stall import LONG_TIMEOUT
 from rekindle.keeper.torchrun.node_plan import NodePlan
 
 
@@ -24,6 +25,7 @@ class AttemptPlan:
     requested_stop: Callable[[Events], Ending | None]  # called after every wait
     node: NodePlan | None = None  # of a job on a cluster: which of the ranks run on this machine
     hosts: list[str] = field(default_factory=list)  # of a job on a cluster, in the order of its nodes
+    long_timeout: float = LONG_TIMEOUT  # seconds for which ranks may wait for what may end
 
     @property
     def ranks(self) -> range:

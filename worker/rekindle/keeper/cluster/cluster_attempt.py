@@ -62,6 +62,7 @@ class ClusterAttempt:
         self._stop: Ending | None = None
         self._running_since = float("inf")  # seconds of CLOCK_MONOTONIC
         self._hang: Hang | None = None
+        self._waits_longer = False  # what the ranks wait for may end
         self._deserter: Culprit | None = None
 
     def run(self) -> AttemptResult:
@@ -166,9 +167,16 @@ class ClusterAttempt:
         stalled = [part.stalled for part in self._parts if part.proposal is not Ending.DONE]
         found = [each for each in stalled if each is not None and each.seconds is not None]
         if not found or (len(found) < len(stalled) and not any(each.stopped for each in found)):
+            self._waits_longer = False
             return False
         seconds = max(each.seconds or 0.0 for each in found)
-        self._hang = explain_hang(seconds, self._observe(hang=True))
+        if self._waits_longer and seconds < self._plan.long_timeout:
+            return False
+        hang = explain_hang(seconds, self._observe(hang=True), self._plan.spec.hang_timeout)
+        if hang.may_end and seconds < self._plan.long_timeout:
+            self._waits_longer = True
+            return False
+        self._hang = hang
         return True
 
     def _handle_events(self, seconds: float) -> None:

@@ -1,7 +1,7 @@
 """Which rank the others wait for, and where: from what all ranks do and have called to one sentence. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rekindle.contract.debug_socket import Collective
@@ -12,7 +12,8 @@ from rekindle.keeper.ranks.probe import RankSample
 from rekindle.rank.failure import relative_to_code
 
 _LOADER = "torch/utils/data/dataloader.py"
-_STATES = {"T": "is stopped (SIGSTOP)", "t": "is stopped by a debugger", "D": "is in uninterruptible sleep"}
+_STOPPED = "T"  # the kernel's letter
+_STATES = {_STOPPED: "is stopped (SIGSTOP)", "t": "is stopped by a debugger", "D": "is in uninterruptible sleep"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,12 @@ class RankObservation:
         if self.waits or waits_for_peers(self.frames) or (self.answers and self.sample.in_collective):
             return True
         return not self.frames and (self.kernel_call or "").startswith("futex")
+
+    @property
+    def may_end(self) -> bool:
+        """Nothing shows that it waits for another rank or loops without end: a sleep, a lock or an upload may end."""
+        waits = waits_for_peers(self.frames) if self.frames else self.answers and self.sample.in_collective
+        return not (self.waits or waits or self.sample.in_dead_loop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +96,20 @@ def find_culprit(world: Sequence[RankObservation], finished: Sequence[FinishedRa
     """The rank that the others wait for, by the strongest evidence there is."""
     for rank in world:
         if (state := _STATES.get(rank.sample.state or "")) is not None:
-            return _blame(rank, state)
+            return replace(_blame(rank, state), may_end=rank.sample.state != _STOPPED)
     if (silent := _silent(world)) is not None:
-        return _blame(silent, _activity(silent))
+        return _blame_late(silent)
     if (deviating := _deviating(world)) is not None:
         return deviating
     if (behind := _behind(world)) is not None:
-        return _blame(behind, _activity(behind))
+        return _blame_late(behind)
     absent = [rank for rank in world if rank.is_absent]
     if absent and (len(absent) < len(world) or (len(world) == 1 and not finished)):
-        return _blame(absent[0], _activity(absent[0]))
+        return _blame_late(absent[0])
+    may_end = all(rank.may_end for rank in world)
     if finished:
-        return _blame_finished(finished[0], world)
-    return Culprit(None, "all ranks wait at " + (_positions(world) or "unknown positions"))
+        return replace(_blame_finished(finished[0], world), may_end=may_end)
+    return Culprit(None, "all ranks wait at " + (_positions(world) or "unknown positions"), may_end=may_end)
 
 
 def find_deserter(
@@ -144,7 +152,7 @@ def _deviating(world: Sequence[RankObservation]) -> Culprit | None:
     if found.made is None:
         absent = [rank for rank in ranks if rank.is_absent]
         suspect = (absent or ranks)[0]
-        return _blame(suspect, _activity(suspect)) if absent or len(ranks) == 1 else None
+        return _blame_late(suspect) if absent or len(ranks) == 1 else None
     others = [number for number in found.ranks if number != ranks[0].sample.rank]
     more = f" (so did {', '.join(f'rank {number}' for number in others)})" if others else ""
     return _blame(
@@ -194,6 +202,11 @@ def _behind(world: Sequence[RankObservation]) -> RankObservation | None:
     lowest = min(known, default=None)
     least = [rank for rank in world if rank.sample.collectives == lowest]
     return least[0] if len(least) == 1 < len(known) else None
+
+
+def _blame_late(rank: RankObservation) -> Culprit:
+    """It has called fewer collectives than the others, which is no mistake yet."""
+    return replace(_blame(rank, _activity(rank)), may_end=rank.may_end)
 
 
 def _activity(rank: RankObservation) -> str:

@@ -27,7 +27,7 @@ from rekindle.keeper.hangs.culprit import (
     position_in_code,
 )
 from rekindle.keeper.hangs.dead_loop import BusySample, DeadLoopDetector
-from rekindle.keeper.hangs.stall import Pace, StallDetector
+from rekindle.keeper.hangs.stall import LONG_TIMEOUT, Pace, StallDetector
 from rekindle.keeper.hangs.straggler import (
     CollectiveSample,
     StragglerDetector,
@@ -77,15 +77,16 @@ class HangDetector:
         limit: float | None,
         pace: Path,
         *,
+        long_timeout: float = LONG_TIMEOUT,
         is_alone: bool = False,
         saves_pace: bool = True,
     ) -> None:
         """``pace`` is the file in which one attempt leaves to the next what it has learned about the job's speed.
 
-        ``is_alone``: the job has one rank.
+        ``long_timeout``: seconds for which ranks may wait for what may end. ``is_alone``: the job has one rank.
         """
         self._dir, self._code, self._pace = attempt_dir, code, pace
-        self._is_alone, self._saves_pace = is_alone, saves_pace
+        self._long_timeout, self._is_alone, self._saves_pace = long_timeout, is_alone, saves_pace
         self._stall = StallDetector(limit, read_record(pace, Pace) or Pace())
         self._stragglers, self._waits = StragglerDetector(), WaitShares()
         self._dead_loops = DeadLoopDetector(code)
@@ -105,8 +106,13 @@ class HangDetector:
     def poll(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> Hang | None:
         """Sample the running ranks if that is due. ``wait`` lets the keeper handle events meanwhile."""
         all_ranks = list(ranks)
-        stalled = self.stalled(all_ranks)
-        return None if stalled is None else self._diagnose(stalled, all_ranks, wait)
+        if (stalled := self.stalled(all_ranks)) is None:
+            return None
+        hang = explain_hang(stalled, self.observe_hang(all_ranks, wait), self._stall.limit)
+        if hang.may_end and stalled < self._long_timeout:  # the stacks have shown what no recorder did
+            self._stall.min_timeout = self._long_timeout
+            return None
+        return hang
 
     def stalled(self, ranks: Iterable[RankResult]) -> float | None:
         """Sample the running ranks if that is due. Seconds without progress where that is too long, else None."""
@@ -144,8 +150,11 @@ class HangDetector:
         elif now >= self._stall_due:
             self._stall_due = now + _STALL_INTERVAL
             seen, _ = self._observe([each for each in ranks if each.rank in self._latest], self._latest, None)
+            culprit = find_culprit(seen, self._finished(ranks))
+            if culprit.may_end or culprit.rank is not None:
+                self._stall.min_timeout = self._long_timeout if culprit.may_end else 0.0
             since, left = self._stall.times(now)
-            found = Stall(time.time() - since, time.time() + left, find_culprit(seen, self._finished(ranks)))
+            found = Stall(time.time() - since, time.time() + left, culprit)
             moved = before is None or abs(found.hung_at - before.hung_at) > _TOLERANCE
             if before is None or moved or found.culprit != before.culprit:
                 self.stall, self.stall_changed = found, True
@@ -263,9 +272,6 @@ class HangDetector:
         self._waits.add(sample)
         self.straggler_events = self._stragglers.add(sample)
 
-    def _diagnose(self, stalled: float, ranks: list[RankResult], wait: Callable[[float], None]) -> Hang:
-        return explain_hang(stalled, self.observe_hang(ranks, wait))
-
     def _observe(
         self, running: list[RankResult], world: dict[int, RankSample], wait: Callable[[float], None] | None
     ) -> tuple[list[RankObservation], dict[int, str]]:
@@ -315,17 +321,18 @@ class HangDetector:
         return {rank: read_text_from(path, before[rank]) for rank, path in files.items()}
 
 
-def explain_hang(stalled: float, world: WorldObservation) -> Hang:
-    """Of ranks that made no progress for ``stalled`` seconds."""
-    samples = [rank.sample for rank in world.running]
+def explain_hang(stalled: float, world: WorldObservation, limit: float | None) -> Hang:
+    """Of ranks that made no progress for ``stalled`` seconds; ``limit`` is the user's own timeout."""
+    samples, culprit = [rank.sample for rank in world.running], find_culprit(world.running, world.finished)
     evidence = {
         "seconds_without_progress": round(stalled, 1),
         "timeout_seconds": round(world.timeout, 1),
         "collectives": {str(sample.rank): sample.collectives for sample in samples},
         "process_states": {str(sample.rank): sample.state for sample in samples},
         "stacks": world.stacks,
+        "may_end": culprit.may_end and limit is None,
     }
-    return Hang(stalled, find_culprit(world.running, world.finished), evidence)
+    return Hang(stalled, culprit, evidence)
 
 
 def _source_line(frame: Frame) -> str:

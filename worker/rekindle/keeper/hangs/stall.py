@@ -23,6 +23,7 @@ SLOW_PHASE_FACTOR = 10.0  # restoring, evaluating, saving and the first step tak
 COMPUTING_FACTOR = 10.0  # a rank that computes may do something long that no phase reports, or be in an endless loop
 COMPUTING_SECONDS = 10.0  # for which a rank counts as computing after it was observed to
 SILENT_TIMEOUT = 300.0  # seconds for scripts that report nothing
+LONG_TIMEOUT = 300.0  # seconds, at least, where what the ranks wait for may end
 MIN_STEPS = 5  # before the job's own pace counts
 _MAX_STEPS = 1 << 50
 IDLE = 0.05  # processor seconds a second below which a rank does nothing
@@ -43,6 +44,7 @@ class StallDetector:
 
     limit: float | None = None  # set by the user, in seconds
     before: Pace = field(default_factory=Pace)  # of earlier attempts
+    min_timeout: float = 0.0  # the timeout is no shorter, in seconds, until there is progress; a user's limit is
     _step: int | None = None
     _stepped_at: float = 0.0
     _progressed_at: float | None = None
@@ -62,7 +64,7 @@ class StallDetector:
         """Seconds without progress when they exceed the timeout, else None. ``now``: seconds of CLOCK_MONOTONIC."""
         computing = self._is_computing(now, world)
         if self._progressed_at is None or self._has_progressed(world, computing):
-            self._progressed_at = now
+            self._progressed_at, self.min_timeout = now, 0.0
         if computing:
             self._computed_at = now
         self._remember(now, world)
@@ -105,7 +107,7 @@ class StallDetector:
         """
         if self._progressed_at is None:
             return False
-        seconds, least = now - self._progressed_at, self.timeout(now) / 3
+        seconds, least = now - self._progressed_at, self._usual_timeout(now) / 3
         learned = self._step is None or max(self._steps_observed, self.before.steps) >= MIN_STEPS
         waits = any(sample.in_collective for sample in self._world)
         if waits and learned and not self._computed_recently(now) and not self._is_slow():
@@ -121,6 +123,10 @@ class StallDetector:
 
     def timeout(self, now: float) -> float:
         """Seconds without progress that are no hang yet."""
+        usual = self._usual_timeout(now)
+        return max(usual, self.min_timeout) if self.limit is None else usual
+
+    def _usual_timeout(self, now: float) -> float:
         slow = SLOW_PHASE_FACTOR if self._is_slow() else 1.0
         return self._step_timeout() * slow * (COMPUTING_FACTOR if self._computed_recently(now) else 1.0)
 
