@@ -86,6 +86,9 @@ def test_a_hang_on_any_node_is_found_and_its_rank_and_line_are_named(cluster: Be
     assert run.classes() == ["hang"] * 2 + ["success"]
     assert [one["rank"] for one in run.outcomes()] == [1, 1, None]
     assert set(run.outcomes()[0]["evidence"]["stacks"]) == {"0", "1"}
+    stalled = next(each for each in run.records(RecordType.STALLED) if each.sentence is not None)
+    assert (stalled.attempt, stalled.rank) == (1, 1)
+    assert stalled.sentence in run.outcomes()[0]["message"], "shown before with the same sentence"
 
 
 @pytest.mark.soak

@@ -145,6 +145,11 @@ class Stall:
     hung_at: float  # when it counts as a hang
     culprit: Culprit
 
+    def fields(self) -> dict[str, Any]:
+        """As in the journal."""
+        who = self.culprit
+        return {"sentence": who.description, "rank": who.rank, "since": self.since, "hung_at": self.hung_at}
+
 
 @dataclass(slots=True)
 class AttemptResult:

@@ -16,7 +16,6 @@ from rekindle.keeper.attempt_result import (
     AttemptResult,
     Ending,
     Hang,
-    Stall,
     agent_log_tail,
     final_ending,
     read_steps,
@@ -124,7 +123,8 @@ class Attempt:
                 for event in self._detector.straggler_events:
                     self._record(RecordType.STRAGGLER, rank=event.rank, share=event.share)
                 if self._detector.stall_changed and self._plan.node is None:
-                    self._record_stall(self._detector.stall)
+                    stall = self._detector.stall
+                    self._record(RecordType.STALLED, **({"sentence": None} if stall is None else stall.fields()))
                 if time.monotonic() > self._processes.running_since + STARTUP_QUIET:
                     if self._plan.warm:
                         self._launcher.prefork(self._plan.number + 1)
@@ -133,14 +133,6 @@ class Attempt:
                         self._tensorboard.copy_if_due(self._other_ranks())
                         self._script.observe_if_due()
         return ending
-
-    def _record_stall(self, stall: Stall | None) -> None:
-        if stall is None:
-            self._record(RecordType.STALLED, sentence=None)
-        else:
-            who = stall.culprit
-            times = {"since": stall.since, "hung_at": stall.hung_at}
-            self._record(RecordType.STALLED, sentence=who.description, rank=who.rank, **times)
 
     def _find_hang(self) -> None:
         self._hang = self._detector.poll(self._ranks, self._handle_events)

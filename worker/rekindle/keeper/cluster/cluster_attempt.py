@@ -26,6 +26,7 @@ from rekindle.keeper.cluster.messages import (
     End,
     Finish,
     Kill,
+    Look,
     Message,
     Observe,
     Prepare,
@@ -35,8 +36,9 @@ from rekindle.keeper.cluster.messages import (
 from rekindle.keeper.cluster.nodes import Node
 from rekindle.keeper.cluster.parts import Part, Parts
 from rekindle.keeper.event_loop import EventLoop
-from rekindle.keeper.hangs.culprit import WorldObservation, find_deserter
+from rekindle.keeper.hangs.culprit import WorldObservation, find_culprit, find_deserter
 from rekindle.keeper.hangs.detector import explain_hang
+from rekindle.keeper.hangs.shown_stall import ShownStall
 from rekindle.keeper.torchrun.node_plan import NodePlan
 
 INTERVAL = 1.0  # seconds between two looks at what no message reports
@@ -63,6 +65,7 @@ class ClusterAttempt:
         self._running_since = float("inf")  # seconds of CLOCK_MONOTONIC
         self._hang: Hang | None = None
         self._waits_longer = False  # what the ranks wait for may end
+        self._shown = ShownStall()
         self._deserter: Culprit | None = None
 
     def run(self) -> AttemptResult:
@@ -138,6 +141,7 @@ class ClusterAttempt:
             left = INTERVAL if self._plan.deadline is None else self._plan.deadline - time.monotonic()
             self._handle_events(min(INTERVAL, left))
             self._parts.note_silence()
+            self._show_stall()
         return ending
 
     def _ending(self) -> Ending | None:
@@ -172,12 +176,28 @@ class ClusterAttempt:
         seconds = max(each.seconds or 0.0 for each in found)
         if self._waits_longer and seconds < self._plan.long_timeout:
             return False
-        hang = explain_hang(seconds, self._observe(hang=True), self._plan.spec.hang_timeout)
+        hang = explain_hang(seconds, self._observe(Look.HANG), self._plan.spec.hang_timeout)
         if hang.may_end and seconds < self._plan.long_timeout:
             self._waits_longer = True
             return False
         self._hang = hang
         return True
+
+    def _show_stall(self) -> None:
+        """Long before it is a hang: a lack of progress that the nodes would show, and its end."""
+        parts = [part.stalled for part in self._parts if part.proposal is not Ending.DONE]
+        shown = [each for each in parts if each is not None and each.shown is not None]
+        if not shown or (len(shown) < len(parts) and not any(each.stopped for each in shown)):
+            if self._shown.end():
+                self._journal.write_nowait(RecordType.STALLED, attempt=self._plan.number, sentence=None)
+        elif self._shown.is_due():
+            seen = self._observe(Look.QUIET)
+            culprit, seconds = find_culprit(seen.running, seen.finished), max(each.shown or 0.0 for each in shown)
+            left = max(each.left for each in shown)
+            if culprit.may_end and self._plan.spec.hang_timeout is None:
+                left = max(left, self._plan.long_timeout - seconds)
+            if self._shown.show(culprit, seconds, left) and (stall := self._shown.stall) is not None:
+                self._journal.write_nowait(RecordType.STALLED, attempt=self._plan.number, **stall.fields())
 
     def _handle_events(self, seconds: float) -> None:
         events = self._events.wait(seconds)
@@ -222,10 +242,10 @@ class ClusterAttempt:
         others = [rank["pid"] for rank in found if rank["rank"]]
         self._parts.head.node.send(AllRunning(self._plan.number, others))
 
-    def _observe(self, *, hang: bool) -> WorldObservation:
+    def _observe(self, look: Look) -> WorldObservation:
         for part in self._parts:
             part.observed = None
-        self._parts.send(Observe(self._plan.number, hang))
+        self._parts.send(Observe(self._plan.number, look))
         self._wait(OBSERVE_TIMEOUT, lambda: all(part.observed is not None or part.is_lost for part in self._parts))
         world = WorldObservation()
         for part in self._parts:
@@ -248,7 +268,7 @@ class ClusterAttempt:
             return
         self._wait(ROOT_CAUSE_GRACE, self._cause_is_known)
         if not self._cause_is_known() and any(part.proposal is Ending.RANK_FAILED for part in self._parts):
-            seen = self._observe(hang=False)
+            seen = self._observe(Look.FAILURE)
             self._deserter = find_deserter(seen.failed, seen.running, seen.finished) if seen.failed else None
 
     def _cause_is_known(self) -> bool:

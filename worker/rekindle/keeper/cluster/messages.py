@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from rekindle.contract.files import parse_json
@@ -85,11 +86,16 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """For ``seconds`` no rank of this node made progress, which is too long. ``stopped``: by a signal."""
+    """For ``seconds`` no rank of this node made progress, which is too long. ``stopped``: by a signal.
+
+    ``shown``: seconds without progress that are to be shown, which are too long in ``left`` seconds.
+    """
 
     attempt: int
     seconds: float | None
     stopped: bool = False
+    shown: float | None = None
+    left: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +205,20 @@ class Discount:
     seconds: float
 
 
+class Look(StrEnum):
+    """How to find out where the ranks are."""
+
+    QUIET = "quiet"  # as they were sampled last, without a signal to them
+    HANG = "hang"  # as they were sampled last, with their stacks
+    FAILURE = "failure"  # now that one has failed
+
+
 @dataclass(frozen=True, slots=True)
 class Observe:
-    """Where are your ranks? ``hang``: as they were sampled last."""
+    """Where are your ranks?"""
 
     attempt: int
-    hang: bool
+    look: Look
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from rekindle.keeper.cluster.messages import (
     Finish,
     Kill,
     Leave,
+    Look,
     Message,
     NodeResult,
     Observe,
@@ -101,8 +102,14 @@ class NodeAttempt(Attempt):
         """Where the ranks are, if that was asked."""
         if (asked := self._observe) is not None:
             self._observe = None
-            look = self._detector.observe_hang if asked.hang else self._detector.observe_failure
-            self._link.send(Observed(self._number, look(self._ranks, super()._handle_events)))
+            match asked.look:
+                case Look.QUIET:
+                    seen = self._detector.look(self._ranks)
+                case Look.HANG:
+                    seen = self._detector.observe_hang(self._ranks, super()._handle_events)
+                case Look.FAILURE:
+                    seen = self._detector.observe_failure(self._ranks, super()._handle_events)
+            self._link.send(Observed(self._number, seen))
 
     # --- while the ranks run
 
@@ -119,10 +126,11 @@ class NodeAttempt(Attempt):
             self._discount = 0.0
         if self._detector.due_in() <= 0:
             stalled = self._detector.stalled(self._ranks)
-            message = Stalled(self._number, stalled, self._detector.is_stopped)
-            if stalled is not None or self._was_stalled:
-                self._link.send(message)
-            self._was_stalled = stalled is not None
+            shown, left = self._detector.stall_times()
+            is_stalled = stalled is not None or shown is not None
+            if is_stalled or self._was_stalled:
+                self._link.send(Stalled(self._number, stalled, self._detector.is_stopped, shown, left))
+            self._was_stalled = is_stalled
 
     def _other_ranks(self) -> list[int]:
         return [*super()._other_ranks(), *self._others]

@@ -27,6 +27,7 @@ from rekindle.keeper.hangs.culprit import (
     position_in_code,
 )
 from rekindle.keeper.hangs.dead_loop import BusySample, DeadLoopDetector
+from rekindle.keeper.hangs.shown_stall import ShownStall
 from rekindle.keeper.hangs.stall import LONG_TIMEOUT, Pace, StallDetector
 from rekindle.keeper.hangs.straggler import (
     CollectiveSample,
@@ -42,8 +43,6 @@ INTERVAL = 1.0  # seconds between samples
 _PACE_INTERVAL = 10.0  # seconds between two times at which what was learned is saved
 _GLOO_ABORT = "gloo::EnforceNotMet"
 _SUSPENDED = 3.0  # seconds by which a sample is late only where this process itself was kept from running
-_STALL_INTERVAL = 5.0  # seconds between two looks at who causes a lack of progress
-_TOLERANCE = 2.0  # seconds by which the time of a verdict may move unnoticed
 _MAX_PHASES = 60  # of a rank, between two times at which they are taken
 _STACK_TIMEOUT = 2.0  # seconds for all ranks to dump their stacks; a stopped one never does
 _MAX_STACK = 20_000  # characters of evidence per rank
@@ -91,9 +90,8 @@ class HangDetector:
         self._stragglers, self._waits = StragglerDetector(), WaitShares()
         self._dead_loops = DeadLoopDetector(code)
         self.straggler_events: list[StragglerEvent] = []  # of the latest ``poll``
-        self.stall: Stall | None = None
+        self._shown = ShownStall()
         self.stall_changed = False  # by the latest ``poll``
-        self._stall_due = 0.0  # seconds of CLOCK_MONOTONIC: when to look again who causes it
         self._latest: dict[int, RankSample] = {}
         self._phases = defaultdict[int, deque[str | None]](lambda: deque(maxlen=_MAX_PHASES))  # not taken yet
         self._next_sample = time.monotonic() + INTERVAL
@@ -143,21 +141,31 @@ class HangDetector:
         return stalled
 
     def _notice(self, now: float, ranks: list[RankResult]) -> None:
-        """Update ``stall``. Nothing is sent to the ranks: a signal would end a sleep in C."""
-        before = self.stall
+        """Update what is shown."""
         if not self._latest or not self._stall.is_noticeable(now):
-            self.stall, self.stall_changed = None, before is not None
-        elif now >= self._stall_due:
-            self._stall_due = now + _STALL_INTERVAL
-            seen, _ = self._observe([each for each in ranks if each.rank in self._latest], self._latest, None)
-            culprit = find_culprit(seen, self._finished(ranks))
+            self.stall_changed = self._shown.end()
+        elif self._shown.is_due():
+            seen = self.look(ranks)
+            culprit = find_culprit(seen.running, seen.finished)
             if culprit.may_end or culprit.rank is not None:
                 self._stall.min_timeout = self._long_timeout if culprit.may_end else 0.0
-            since, left = self._stall.times(now)
-            found = Stall(time.time() - since, time.time() + left, culprit)
-            moved = before is None or abs(found.hung_at - before.hung_at) > _TOLERANCE
-            if before is None or moved or found.culprit != before.culprit:
-                self.stall, self.stall_changed = found, True
+            self.stall_changed = self._shown.show(culprit, *self._stall.times(now))
+
+    @property
+    def stall(self) -> Stall | None:
+        """The lack of progress that is shown."""
+        return self._shown.stall
+
+    def stall_times(self) -> tuple[float | None, float]:
+        """Seconds without progress, None where that is not shown, and seconds until it counts as a hang."""
+        seconds, left = self._stall.times(time.monotonic())
+        return None if self.stall is None else seconds, left
+
+    def look(self, ranks: Iterable[RankResult]) -> WorldObservation:
+        """Where the ranks are, by the latest sample. Nothing is sent to them: a signal would end a sleep in C."""
+        all_ranks = list(ranks)
+        seen, _ = self._observe([rank for rank in all_ranks if rank.rank in self._latest], self._latest, None)
+        return WorldObservation([], seen, self._finished(all_ranks))
 
     def take_activity(self) -> Activity:
         """What the ranks do by the latest sample, and what they did most of the time since the last call."""
