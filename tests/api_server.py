@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 from fastapi import FastAPI
@@ -29,7 +30,9 @@ from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.retention.deletions import Deletions
 from rekindle_service.retention.retention import Retention
 from rekindle_service.retention.rules import Rules
+from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import Store
+from rekindle_service.store.tables import Job
 
 TOKEN = "token-of-the-tests"
 ADMIN = Identity("root", Scope.ADMIN, Via.TOKEN)
@@ -64,6 +67,10 @@ class ApiServer:
             assert moved is not None
 
 
+def _launch_nothing(job: Job) -> Popen[bytes]:
+    raise NotImplementedError(job.id)
+
+
 @contextmanager
 def api_server(root: Path, *, private_jobs: bool = False) -> Iterator[ApiServer]:
     home = Home(root / "home")
@@ -86,6 +93,7 @@ def api_server(root: Path, *, private_jobs: bool = False) -> Iterator[ApiServer]
         stopping=threading.Event(),
         wake=lambda: None,
         scheduler_health=lambda: SchedulerHealth(alive=True, age=0.0),
+        prospect=Reconciler(store, home, machine, _launch_nothing).prospect,
     )
     app = create_app(state)
     bearer = {"Authorization": f"Bearer {TOKEN}"}

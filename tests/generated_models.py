@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / "service" / "rekindle_service" / "client" / "models.py"
 
 ANSWERS = (
+    "/jobs/validate",
     "/jobs/{job_id}",
     "/jobs/{job_id}/attempts",
     "/jobs/{job_id}/story",

@@ -180,6 +180,7 @@ def _app_state(
         stopping=threading.Event(),
         wake=reconciler.wake,
         scheduler_health=reconciler.health,
+        prospect=reconciler.prospect,
         isolation=isolation.describe(),
         quotas=_quotas(settings),
         fair_share_days=settings.fair_share_days,

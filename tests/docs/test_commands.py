@@ -89,6 +89,7 @@ WHILE_TRAINING = {
     "rekindle submit --name broken broken.py": Ends("broken is job"),
     "rekindle show broken": Ends("queued"),
     "rekindle queue": Ends("OWNER"),
+    "rekindle submit --dry-run --ranks 2 --priority 10 train.py": Ends("Nothing was submitted."),
     "rekindle submit --name nightly --priority -5 train.py": Ends("nightly is job"),
     "rekindle submit --name held --hold train.py": Ends("held is job"),
     "rekindle resume held": Ends("is resumed"),

@@ -95,6 +95,39 @@ def test_a_rejected_job_is_reported_field_by_field(served_home: Path, tmp_path: 
     assert rekindle(served_home, "ps", "-o", "id").stdout == before
 
 
+def test_a_dry_run_shows_what_would_be_submitted_or_why_not_and_submits_nothing(
+    served_home: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    before = rekindle(served_home, "ps", "--all", "-o", "id").stdout
+
+    def dry(*words: str) -> subprocess.CompletedProcess[str]:
+        return rekindle(served_home, "submit", "--dry-run", "--device", "cpu", *words, cwd=tmp_path)
+
+    shown = dry("train.py", "--lr", "0.1", "--dry-run")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.splitlines()[0] == "train  would be accepted"
+    assert "train.py --lr 0.1 --dry-run\n" in shown.stdout, "what follows the script is the script's"
+    assert f"1 file, 17 B, of {tmp_path}\n" in shown.stdout
+    assert shown.stdout.splitlines()[-1] == "Nothing was submitted."
+    held = json.loads(dry("--hold", "-o", "json", "train.py").stdout)
+    assert (held["starts_in"], held["reason"], held["jobs"]) == (None, "on hold until it is released", 1)
+    array = json.loads(dry("--array", "3-9:2%2", "-o", "json", "train.py", "{index}").stdout)
+    assert (array["jobs"], array["name"], array["args"]) == (4, "train[3]", ["3"])
+    for words, problem in (
+        (["--ranks", "99999", "train.py"], "ranks: "),
+        (["--exclude", "*.py", "train.py"], "script: must not be excluded"),
+        (["--array", "9-0", "train.py"], "--array"),
+        (["--follow", "train.py"], "--dry-run starts nothing"),
+    ):
+        refused = dry(*words)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert problem in refused.stderr
+    same = rekindle(served_home, "submit", "--device", "cpu", "--ranks", "99999", "train.py", cwd=tmp_path)
+    assert (same.returncode, same.stderr) == (2, dry("--ranks", "99999", "train.py").stderr)
+    assert rekindle(served_home, "ps", "--all", "-o", "id").stdout == before
+
+
 def test_finished_jobs_are_deleted_after_a_confirmation(served_home: Path, play: Play) -> None:
     over, running = play("over"), play("running")
     for job in (over, running):

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 import typer
+from rich.console import Console
 from typer.main import get_command
 
 from rekindle.contract.job import JobSpec, SnapshotPolicy
 from rekindle_service.cli import source_code
 from rekindle_service.cli.command_help import words_before
 from rekindle_service.cli.commands.submit import parse_process_count, parse_ranks
+from rekindle_service.cli.dry_run import validated_lines
 from rekindle_service.cli.job_request import (
     environment,
     job_fields,
@@ -203,3 +205,49 @@ def test_code_from_git_needs_no_directory_and_excludes_other_sources() -> None:
         source_code.locate("script", "train", Path("src"), git=url, ref=None)
     with pytest.raises(typer.BadParameter, match="a recipe brings its own code"):
         source_code.locate("recipe", "train", None, git=url, ref=None)
+
+
+def test_a_dry_run_fits_80_columns_and_names_the_jobs_that_would_be_stopped_as_far_as_they_may_be_seen() -> None:
+    request: dict[str, Any] = {
+        "name": "n" * 90,
+        "owner": None,
+        "priority": 5,
+        "launch": "process",
+        "device": "cuda:1,cuda:2",
+    }
+    request |= {"ranks": {"min": 1, "max": 1}, "nodes": {"min": 1, "max": 1}, "slurm": None, "warnings": ["w" * 90]}
+    place = {
+        "starts_in": 90.0,
+        "queue_position": 2,
+        "reason": "waits for 2 of cuda:1 and cuda:2, 0 free",
+        "devices": [],
+    }
+    seen = {"kind": "preempt", "id": "k3v9x0q2ab", "number": 7, "name": "old\x1b[2J", "owner": "ann"}
+    hidden = {"kind": "resize", "id": None, "number": None, "name": None, "owner": None}
+    code = {
+        "code": {"git": "https://example.org/x", "commit": "c" * 40},
+        "code_files": 1,
+        "code_bytes": 1200,
+        "slots": 2.0,
+    }
+    found: Any = {
+        **request,
+        **place,
+        **code,
+        "command": ["/p", "train.py", "a b", "x" * 90],
+        "displaces": [seen, hidden],
+    }
+    lines = [line.plain for line in validated_lines(Console(width=80), found, 3)]
+    assert max(map(len, lines)) <= 80
+    text = " ".join(" ".join(lines).split())
+    for part in (
+        "3 jobs would be accepted",
+        "train.py 'a b'",
+        "1 as one process, without torchrun",
+        "2 cuda slots",
+        "in about 1 min 30 s, position 2 in the queue",
+        "(k3v9x0q2ab) of ann",
+        "shrinks a job of another person",
+    ):
+        assert part in text, part
+    assert "\x1b" not in text

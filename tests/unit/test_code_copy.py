@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rekindle_service.jobs.packaging import code_copy
-from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code
+from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code, open_code
 from rekindle_service.jobs.packaging.ignore_rules import CopyOptions
 from swaps import swapping
 
@@ -30,10 +30,15 @@ def source(tmp_path):
 @pytest.fixture
 def copy(source, tmp_path):
     def run(home=None, **options):
-        copy_code(source, tmp_path / "copy", exclude=home or tmp_path / "home", options=CopyOptions(**options))
+        copy_from(source, tmp_path / "copy", exclude=home or tmp_path / "home", options=CopyOptions(**options))
         return tmp_path / "copy"
 
     return run
+
+
+def copy_from(source, target, **options):
+    with open_code(source, **options) as (tree, found):
+        copy_code(tree, found, target)
 
 
 def names(directory):
@@ -213,7 +218,7 @@ def test_files_and_directories_that_are_swapped_for_links_meanwhile_show_nothing
         while copied < 200 or swaps.count < 10_000:
             target = tmp_path / "copy"
             with suppress(CodeCopyError):
-                copy_code(source, target, exclude=tmp_path / "home", check=lambda root: refuse(root, secrets))
+                copy_from(source, target, exclude=tmp_path / "home", check=lambda root: refuse(root, secrets))
                 copied += 1
             found = [path for path in names(target) if not (target / path).is_symlink()] if target.exists() else []
             assert [path for path in found if "secret" in (target / path).read_text()] == []
@@ -223,7 +228,7 @@ def test_files_and_directories_that_are_swapped_for_links_meanwhile_show_nothing
 def test_no_more_of_a_file_is_copied_than_it_had_when_it_was_found(tmp_path):
     """A file may grow as fast as it is copied, and those of /proc show what is the server's."""
     copied = tmp_path / "copy"
-    copy_code(Path("/proc/self"), copied, exclude=tmp_path / "home", options=CopyOptions(["*", "!/environ"]))
+    copy_from(Path("/proc/self"), copied, exclude=tmp_path / "home", options=CopyOptions(["*", "!/environ"]))
     assert {name: (copied / name).read_bytes() for name in names(copied)} == {"environ": b""}
 
 
@@ -240,7 +245,7 @@ def test_a_lack_of_descriptors_is_no_finding_about_the_code(source, tmp_path):
         os.close(free := os.dup(0))
         resource.setrlimit(resource.RLIMIT_NOFILE, (free + spare, limit[1]))
         try:
-            copy_code(source, tmp_path / f"copy-{spare}", exclude=tmp_path / "home")
+            copy_from(source, tmp_path / f"copy-{spare}", exclude=tmp_path / "home")
             outcomes.append(0)
         except OSError as error:
             outcomes.append(error.errno)

@@ -2,11 +2,11 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from rekindle.contract.job import HIDDEN
+from rekindle.contract.job import HIDDEN, JobSpec, TargetKind
 from rekindle.contract.placeholders import read_arguments
 from rekindle.contract.run_dir.attempt_history import AttemptInfo, replayed_steps
 from rekindle.contract.run_dir.paths import RunDir
@@ -16,7 +16,7 @@ from rekindle_service.api.schemas.attempts import AttemptPublic
 from rekindle_service.api.schemas.experiments import BestResultPublic, ExperimentPublic, ExperimentSummary, TrialPublic
 from rekindle_service.api.schemas.job_options import RankRange
 from rekindle_service.api.schemas.job_queue import QueuedJob
-from rekindle_service.api.schemas.jobs import JobPublic
+from rekindle_service.api.schemas.jobs import DisplacedJob, JobPublic, ValidatedJob
 from rekindle_service.api.schemas.overview import OverviewItem
 from rekindle_service.api.schemas.ranks import RankPublic, UsagePublic
 from rekindle_service.config.home import Home
@@ -25,6 +25,8 @@ from rekindle_service.experiments.matrix import MAX_JOBS, Trial
 from rekindle_service.experiments.wording import result_text
 from rekindle_service.jobs.overview import reason
 from rekindle_service.jobs.quotas import owner_of, slots_wanted
+from rekindle_service.jobs.scheduler_health import Prospect
+from rekindle_service.jobs.submitter import Draft
 from rekindle_service.jobs.time_breakdown import occupied_seconds
 from rekindle_service.run_readers.metrics import Series, read_run_series
 from rekindle_service.run_readers.ranks import read_ranks
@@ -51,6 +53,42 @@ def job_public(job: Job) -> JobPublic:
             "target": {"kind": spec["kind"], "value": spec["target"]},
         }
     )
+
+
+def validated_job(draft: Draft, prospect: Prospect, may_read: Callable[[str | None], bool]) -> ValidatedJob:
+    """``may_read``: whether the jobs of an owner may be named."""
+    job, spec = draft.job, draft.job.spec
+    job.queue_position, job.waiting_for = prospect.position, prospect.waiting_for
+    return ValidatedJob.model_validate(
+        {
+            **dict(job_public(job)),
+            "command": _command(spec),
+            "slots": slots_wanted(spec),
+            "devices": list(prospect.devices),
+            "code_files": draft.code_files,
+            "code_bytes": draft.code_bytes,
+            "starts_in": prospect.starts_in,
+            "reason": "" if prospect.starts_in == 0 else reason(job),
+            "displaces": [_displaced_job(each, kind, may_read) for each, kind in prospect.displaced],
+        }
+    )
+
+
+def _command(spec: JobSpec) -> list[str]:
+    match spec.kind:
+        case TargetKind.SCRIPT:
+            target = [spec.target]
+        case TargetKind.MODULE:
+            target = ["-m", spec.target]
+        case TargetKind.RECIPE:
+            target = ["-m", f"rekindle.recipes.{spec.target}"]
+    return [spec.python, *target, *spec.args]
+
+
+def _displaced_job(job: Job, kind: str, may_read: Callable[[str | None], bool]) -> DisplacedJob:
+    if not may_read(job.owner):
+        return DisplacedJob(kind=kind)
+    return DisplacedJob(kind=kind, id=job.id, number=job.number, name=job.name, owner=owner_of(job))
 
 
 def _slurm_shown(job: Job) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
 from rekindle_service.client import Checkpoint, Job, Outcome, Rank, TimeBreakdown
+from rekindle_service.client.models import ValidatedJob
 from rekindle_service.sanitize import sanitize_line
 
 ABSENT = "-"  # the cell of a value that there is not
@@ -122,7 +123,7 @@ def target(job: Job) -> str:
     return sanitize_line(" ".join([prefix + job["target"]["value"], *job["args"]]))
 
 
-def requested_ranks(job: Job) -> str:
+def requested_ranks(job: Job | ValidatedJob) -> str:
     low, high = job["ranks"]["min"], job["ranks"]["max"]
     return str(low) if low == high else f"{low} to {high}"
 
@@ -222,7 +223,7 @@ def job_cells(job: Job) -> dict[str, str | Text]:
     }
 
 
-def on_slurm(job: Job) -> str:
+def on_slurm(job: Job | ValidatedJob) -> str:
     """``2 nodes (n1, n2), partition gpu, Slurm job 17 (RUNNING)``; empty for a job on this machine."""
     slurm = job.get("slurm")
     if slurm is None:
@@ -262,7 +263,7 @@ def fault(name: str | None, rank: int | None, snapshot: int | None = None) -> st
     return sanitize_line(name) + of_rank + ("" if snapshot is None else f" of step {snapshot}")
 
 
-def owner(job: Job) -> str:
+def owner(job: Job | ValidatedJob) -> str:
     return sanitize_line(job["owner"] or "local")
 
 

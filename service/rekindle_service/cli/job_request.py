@@ -18,7 +18,7 @@ OWN_OPTIONS = _OWN_FLAGS | {
 }
 """That scripts hardly ever have."""
 _OTHER_PARAMETERS = frozenset(
-    {"command", "module", "recipe", "code", "git", "ref", "env", "array", "parallel", "follow", "output"}
+    {"command", "module", "recipe", "code", "git", "ref", "env", "array", "parallel", "follow", "dry_run", "output"}
 )
 _CONVERTED_PARAMETERS = frozenset({"after", "after_any", "continue_from", "on_restart", "exclude", "nproc_per_node"})
 _POLICY_FIELDS = SnapshotPolicy().to_json().keys()

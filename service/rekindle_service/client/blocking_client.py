@@ -85,6 +85,7 @@ class Client:
     close = _blocking(AsyncClient.close)
 
     submit = _blocking(AsyncClient.submit)
+    validate = _blocking(AsyncClient.validate)
     upload_bundle = _blocking(AsyncClient.upload_bundle)
     job = _blocking(AsyncClient.job)
     find_job = _blocking(AsyncClient.find_job)

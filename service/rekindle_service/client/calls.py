@@ -36,6 +36,11 @@ class ApiCalls(ApiConnection):
         """Submit one job, even over a lost connection: a repeated request returns the first one's job."""
         return await self._create("/jobs", body)
 
+    async def validate(self, body: dict[str, Any], *, jobs: int = 1) -> models.ValidatedJob:
+        """What would become of ``body`` if it were submitted, or of ``jobs`` such jobs; nothing of it is stored."""
+        params = {"jobs": jobs}
+        return await self.request("POST", "/jobs/validate", json=body, params=params, timeout=LONG_TIMEOUT)
+
     async def upload_bundle(self, archive: BinaryIO) -> str:
         """Upload a tar.gz from its current position; returns the id for ``code.bundle`` of a job."""
         start = archive.tell()

@@ -18,6 +18,7 @@ __all__ = [
     "Devices",
     "Disabled",
     "DiskUsage",
+    "DisplacedJob",
     "Experiment",
     "ExperimentSummary",
     "Fault",
@@ -73,6 +74,7 @@ __all__ = [
     "Token",
     "Trial",
     "Usage",
+    "ValidatedJob",
     "Via",
 ]
 
@@ -119,6 +121,69 @@ class Slurm(TypedDict):
     hosts: list[str]
 
 
+class Target(TypedDict):
+    """What torchrun runs."""
+
+    kind: str
+    value: str
+
+
+class DisplacedJob(TypedDict):
+    """A running job whose slots another one would get. All but `kind` is null for a job that you may not read."""
+
+    kind: str
+    id: str | None
+    number: int | None
+    name: str | None
+    owner: str | None
+
+
+class ValidatedJob(TypedDict):
+    """What would become of a job if it were submitted now. Nothing of it is stored."""
+
+    args: list[str]
+    env: dict[str, str | dict[str, str]]
+    device: str
+    devices_per_rank: int
+    launch: Literal["auto", "torchrun", "process"]
+    links: Literal["preferred", "required", "avoided"]
+    priority: int
+    after: list[str]
+    after_any: list[str]
+    resizable: bool
+    gpu_share: float
+    max_failures: int
+    hang_timeout: float | None
+    time_limit: float | None
+    snapshot: SnapshotPolicyOptions
+    warm: bool
+    watch: list[str]
+    on_restart: list[str]
+    continue_from: str | None
+    continue_step: int | None
+    exclude: list[str]
+    gitignore: bool
+    keep_links: bool
+    name: str
+    owner: str | None
+    ranks: RankRange
+    nodes: NodeRange
+    slurm: Slurm | None
+    target: Target
+    code: dict[str, str]
+    python: str
+    warnings: list[str]
+    command: list[str]
+    slots: float
+    devices: list[str]
+    code_files: int
+    code_bytes: int
+    starts_in: float | None
+    queue_position: int | None
+    reason: str
+    displaces: list[DisplacedJob]
+
+
 OutcomeClass = Literal[
     "success",
     "user_error",
@@ -151,13 +216,6 @@ Outcome = TypedDict(
     },
 )
 """The verdict's input and the user's answer to "why?". Fields that do not apply are None."""
-
-
-class Target(TypedDict):
-    """What torchrun runs."""
-
-    kind: str
-    value: str
 
 
 class Checkpoint(TypedDict):
@@ -207,18 +265,22 @@ class Job(TypedDict):
     exclude: list[str]
     gitignore: bool
     keep_links: bool
-    id: str
-    number: int
     name: str
     owner: str | None
+    ranks: RankRange
+    nodes: NodeRange
+    slurm: Slurm | None
+    target: Target
+    code: dict[str, str]
+    python: str
+    warnings: list[str]
+    id: str
+    number: int
     state: str
     phase: str | None
     intent: str
     attempt: int
     world_size: int | None
-    ranks: RankRange
-    nodes: NodeRange
-    slurm: Slurm | None
     devices: list[str]
     epoch: int | None
     epochs: int | None
@@ -236,8 +298,6 @@ class Job(TypedDict):
     estimated_start_at: str | None
     displaced: dict[str, Any] | None
     preemptions: int
-    target: Target
-    code: dict[str, str]
     snapshot_step: int | None
     checkpoints: list[Checkpoint]
     estimated_step: int | None
@@ -253,8 +313,6 @@ class Job(TypedDict):
     note: str
     goodput: float | None
     version: int
-    python: str
-    warnings: list[str]
     experiment_id: str | None
 
 

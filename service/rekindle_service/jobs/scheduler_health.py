@@ -1,6 +1,9 @@
-"""What the scheduler reports of itself to the routes, which do not import it."""
+"""What the scheduler reports to the routes, which do not import it: of itself, and of a job that is not submitted."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from rekindle_service.store.tables import Job
 
 MAX_AGE = 30.0  # seconds since the latest iteration after which the scheduler counts as stuck
 
@@ -30,3 +33,14 @@ class SchedulerHealth:
         return (
             f"the files of {len(self.stuck)} do not answer, first those of {slowest}, for {self.stuck[slowest]:.0f} s"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """When a job would start that is stored nowhere, if it were submitted now."""
+
+    devices: Sequence[str] = ()  # that it would get now
+    starts_in: float | None = None  # seconds; 0: now, None: nobody knows
+    position: int | None = None  # see ``Job.queue_position``
+    waiting_for: str | None = None  # likewise
+    displaced: Sequence[tuple[Job, str]] = ()  # running jobs: those that would be stopped ("preempt") or "resize"d

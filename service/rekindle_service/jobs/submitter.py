@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,9 +19,9 @@ from rekindle.contract.states import JobIntent
 from rekindle_service.config.home import Home, is_job_id, new_job_id
 from rekindle_service.jobs.cluster_rules import NO_SLURM, Cluster, NoCluster, cluster_rules
 from rekindle_service.jobs.idempotency import IdempotencyKey, IdempotencyLocks
-from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code
-from rekindle_service.jobs.packaging.continuation import check_stopped, continue_run
-from rekindle_service.jobs.packaging.editable_installs import EditableModule, bypass_warnings
+from rekindle_service.jobs.packaging.code_copy import CodeCopyError, CodeTree, Inventory, copy_code, open_code
+from rekindle_service.jobs.packaging.continuation import check_stopped, continue_run, require_snapshot
+from rekindle_service.jobs.packaging.editable_installs import EditableModule, bypass_warnings, read_python
 from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOptions
 from rekindle_service.jobs.packaging.manifest import take_manifest
 from rekindle_service.jobs.packaging.sources import Checkout, GitRights, fetch_code, unknown_bundle
@@ -65,6 +66,15 @@ class ServerRights:
 
 
 @dataclass(frozen=True, slots=True)
+class Draft:
+    """A job that would be accepted, stored nowhere, and the code that would be copied for it."""
+
+    job: Job
+    code_files: int = 0
+    code_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Submitter:
     """Creates jobs.
 
@@ -97,15 +107,42 @@ class Submitter:
         with self.in_flight.lock(key):
             if key is not None and (known := self.store.job_by_key(key.value)) is not None:
                 return key.check(known)
-            self.require_room(submission.owner, 1)
-            with self.with_code([submission]) as (fetched,):
-                if errors := self.validate(fetched):
-                    raise SubmissionError(errors)
+            with self._accepted(submission) as fetched:
                 columns: dict[str, Any] = {}
                 if key is not None:
                     columns = {"idempotency_key": key.value, "request_digest": key.request_digest}
                 inserted = self._insert(self.prepare(fetched, **columns))
                 return inserted if key is None else key.check(inserted)
+
+    def draft(self, submission: Submission, jobs: int = 1) -> Draft:
+        """What ``submit`` would make of the submission, or of ``jobs`` such ones; nothing is copied or stored.
+
+        Files that both its code and the job that it continues have are found by ``submit`` alone. Raises what
+        ``submit`` raises.
+        """
+        with self._accepted(submission, jobs) as fetched:
+            spec = self._spec(fetched)
+            modules = [] if fetched.code_dir is None else self.editable_modules(spec.python)
+            found = Inventory()
+            with self._refusals(fetched), self.rights.reading(fetched):
+                if fetched.code_dir is not None:
+                    with self._open_code(fetched) as (tree, found):
+                        spec = replace(
+                            spec, warnings=bypass_warnings(spec, tree.root, modules, read_python(tree, found))
+                        )
+                if spec.continue_from is not None:
+                    require_snapshot(self.home.run_dir(spec.continue_from), spec.continue_step)
+            job = _row(fetched, spec, number=sys.maxsize)  # the last in the queue
+            return Draft(job, len(found.files), found.bytes)
+
+    @contextmanager
+    def _accepted(self, submission: Submission, jobs: int = 1) -> Iterator[Submission]:
+        """The submission with its code on this machine, if there is room for ``jobs`` such ones and it is valid."""
+        self.require_room(submission.owner, jobs)
+        with self.with_code([submission]) as (fetched,):
+            if errors := self.validate(fetched):
+                raise SubmissionError(errors)
+            yield fetched
 
     def require_room(self, owner: str | None, jobs: int) -> None:
         """Before anything is copied; rows are counted again when they are added. Raises QueueFullError."""
@@ -199,19 +236,22 @@ class Submitter:
 
         ``number``: one that is reserved for it.
         """
-        placed = self._placed(submission)
-        spec = replace(placed, target=submission.target_in_copy, code=_origin(submission))
-        job = new_job(
-            new_job_id(),
-            without_values(spec),
-            number=self.store.reserve_numbers() if number is None else number,
-            created_at=time.time(),
-            owner=submission.owner,
-            intent=JobIntent.HOLD if submission.hold else JobIntent.RUN,
-            **columns,
-        )
-        try:
+        spec = self._spec(submission)
+        number = self.store.reserve_numbers() if number is None else number
+        job = _row(submission, spec, number=number, **columns)
+        with self._refusals(submission):
             self._build_run_dir(job, submission, spec)
+        return job
+
+    def _spec(self, submission: Submission) -> JobSpec:
+        """With everything filled in, and the values of ``env``. Raises SubmissionError."""
+        return replace(self._placed(submission), target=submission.target_in_copy, code=_origin(submission))
+
+    @contextmanager
+    def _refusals(self, submission: Submission) -> Iterator[None]:
+        """Within, what the code or the disk raises becomes a SubmissionError or StorageError."""
+        try:
+            yield
         except CodeCopyError as error:
             raise SubmissionError(
                 [FieldError(submission.code_field, error.rule, submission.code_name, error.hint)]
@@ -222,7 +262,6 @@ class Submitter:
                 rule = f"must be readable throughout by the user of the job ({error})"
                 raise SubmissionError([FieldError(submission.code_field, rule, submission.code_name)]) from error
             raise storage_error(self.home.runs, error) from error
-        return job
 
     def discard(self, job: Job) -> None:
         """Undo ``prepare``."""
@@ -265,14 +304,22 @@ class Submitter:
             shutil.rmtree(new.root, ignore_errors=True)
             raise
 
-    def _copy_code(self, submission: Submission, new: RunDir) -> None:
+    @contextmanager
+    def _open_code(self, submission: Submission) -> Iterator[tuple[CodeTree, Inventory]]:
+        """The files to copy. Raises SubmissionError where the script is not among them, and CodeCopyError."""
         spec = submission.spec
         options = CopyOptions(spec.exclude, gitignore=spec.gitignore, keep_links=spec.keep_links)
         check = partial(self._check_copied, submission) if submission.origin is None else None
-        copy_code(Path(submission.code_dir or ""), new.code, exclude=self.home.root, options=options, check=check)
-        if spec.kind is TargetKind.SCRIPT and not (new.code / submission.target_in_copy).is_file():
-            hint = f"change exclude, gitignore or {IGNORE_FILE}, which name it"
-            raise SubmissionError([FieldError("script", "must not be excluded", submission.target_in_copy, hint)])
+        source = Path(submission.code_dir or "")
+        with open_code(source, exclude=self.home.root, options=options, check=check) as (tree, found):
+            if spec.kind is TargetKind.SCRIPT and not found.has_file(Path(submission.target_in_copy)):
+                hint = f"change exclude, gitignore or {IGNORE_FILE}, which name it"
+                raise SubmissionError([FieldError("script", "must not be excluded", submission.target_in_copy, hint)])
+            yield tree, found
+
+    def _copy_code(self, submission: Submission, new: RunDir) -> None:
+        with self._open_code(submission) as (tree, found):
+            copy_code(tree, found, new.code)
         write_json(new.code_manifest, take_manifest(new.code).to_json())
 
     def _check_copied(self, submission: Submission, root: Path) -> None:
@@ -325,6 +372,19 @@ def new_job(job_id: str, spec: JobSpec, **columns: Any) -> Job:
     """The row of a job that was just submitted."""
     changeable = {"name": spec.name, "priority": spec.priority, "max_failures": spec.max_failures}
     return Job(id=job_id, spec=spec, **{**changeable, **columns})
+
+
+def _row(submission: Submission, spec: JobSpec, *, number: int, **columns: Any) -> Job:
+    """Without the values of ``env``."""
+    return new_job(
+        new_job_id(),
+        without_values(spec),
+        number=number,
+        created_at=time.time(),
+        owner=submission.owner,
+        intent=JobIntent.HOLD if submission.hold else JobIntent.RUN,
+        **columns,
+    )
 
 
 def _origin(submission: Submission) -> dict[str, str]:

@@ -185,7 +185,7 @@ class _Round:
 
     def _own_lack(self, job: Job) -> str | None:
         lack = self._in.own_lack_of_space(job)
-        return None if lack is None else f"disk space: {lack}"
+        return None if lack is None else reasons.DISK_SPACE + lack
 
     def _choose(self, job: Job, slots: Sequence[Slot]) -> list[Slot] | None:
         """As many devices as the job can use now; None where it cannot start."""
@@ -248,7 +248,7 @@ class _Round:
 
     def _reason(self, job: Job, room: Sequence[Slot], first: Reservation | None) -> str:
         if self._in.lack_of_space is not None:
-            return f"disk space: {self._in.lack_of_space}"
+            return reasons.DISK_SPACE + self._in.lack_of_space
         if first is not None:
             return reasons.first_in_line(job, len(room), first) + self._kept_from(job)
         kind = job.spec.device_kind

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from rekindle.contract.states import HOLDING_SLOTS
@@ -85,7 +85,7 @@ def _settling(rules: DisplacementRules) -> float:
 
 
 class Displacer:
-    """One thread at a time may call it."""
+    """One thread at a time may call it, but for ``would_displace``."""
 
     def __init__(self, store: Store, machine: Machine, rules: DisplacementRules, health: DeviceHealth) -> None:
         self._store, self._machine, self._rules, self._health = store, machine, rules, health
@@ -117,6 +117,27 @@ class Displacer:
         for each in plan:
             self._store.displacements.displace(each.job, each.kind, each.reason, by=each.by, wanted=each.wanted)
         self._due_at = self._next_time(holding, bool(waiting), now)
+
+    def would_displace(
+        self, job: Job, holding: Sequence[Job], waiting: Sequence[Job], taken: Collection[str]
+    ) -> tuple[list[Displacement], float]:
+        """What is to change for ``job``, one of ``waiting``, once running jobs have had their slots long enough.
+
+        With the seconds until then. ``taken``: slots that other jobs are about to get. Any thread may call it.
+        """
+        now = time.time()
+        plan = displacements(
+            [each for each in holding if not each.spec.is_cluster],
+            waiting,
+            self._machine,
+            now,
+            replace(self._rules, min_run=0.0),
+            failed=self._health.failed(),
+            unusable={*self._health.unusable(), *taken},
+        )
+        made = [each for each in plan if each.by == job.id]
+        ready = [(each.job.devices_since or 0.0) + self._rules.min_run - now for each in made]
+        return made, max([0.0, *ready])
 
     def _next_time(self, holding: list[Job], has_waiting: bool, now: float) -> float:
         """When the next job has had its slots long enough, or the next slot was free long enough; else never."""

@@ -1,5 +1,6 @@
 """``QueuePlanner``: what starts now, in which order, and what the others show while they wait."""
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from rekindle.contract.states import JobIntent
 from rekindle_service.config.settings import Preemption
 from rekindle_service.jobs.quotas import Quotas, owner_of, slots_of, slots_wanted
 from rekindle_service.machine.devices import Machine
+from rekindle_service.scheduler import reasons
 from rekindle_service.scheduler.allocation import Allocation, Situation, allocate
 from rekindle_service.scheduler.durations import Durations, expected, max_seconds, remaining
 from rekindle_service.scheduler.order import ASSUMED_SECONDS, QueueIndex
@@ -58,7 +60,7 @@ def fair_order(
 
 
 class QueuePlanner:
-    """One thread calls it. ``fair_share_days``: half-life of what an owner has used."""
+    """One thread calls it, but for ``plan_with``. ``fair_share_days``: half-life of what an owner has used."""
 
     def __init__(
         self,
@@ -74,6 +76,7 @@ class QueuePlanner:
         self.usage = UsageMeter(store.usage, fair_share_days * _DAY)
         self._planned_at = self._shown_at = float("-inf")  # time.monotonic()
         self._unwritten = False  # some jobs do not show yet what they should
+        self._lock = threading.Lock()  # of ``state``
 
     def is_due(self) -> bool:
         """Whether to plan again although nothing has changed."""
@@ -92,11 +95,35 @@ class QueuePlanner:
         has_cluster: bool,
     ) -> Allocation:
         """What to do now. Raises StorageError."""
-        self._planned_at = time.monotonic()
-        self.state.refresh()
-        holding, now = list(self.state.holding.values()), time.time()
-        self.usage.count(holding, self._planned_at)
-        forecast = Forecast(self.state.durations, now)
+        with self._lock:
+            self._planned_at = time.monotonic()
+            self.state.refresh()
+            self.usage.count(self.state.holding.values(), self._planned_at)
+            return self._allocate(unusable, lack_of_space, own_lack_of_space, has_cluster=has_cluster)
+
+    def plan_with(
+        self, job: Job, unusable: Mapping[str, str], lack_of_space: str | None, *, has_cluster: bool
+    ) -> tuple[Allocation, list[Job]]:
+        """What ``plan`` would return if ``job`` were queued, and the jobs that hold slots. Any thread may call it.
+
+        No files are read: another job without enough disk space counts as such if it shows that. Raises StorageError.
+        """
+        with self._lock:
+            self.state.refresh()
+            with self.state.including(job):
+                allocation = self._allocate(unusable, lack_of_space, reasons.shown_lack, has_cluster=has_cluster)
+            return allocation, list(self.state.holding.values())
+
+    def _allocate(
+        self,
+        unusable: Mapping[str, str],
+        lack_of_space: str | None,
+        own_lack_of_space: Callable[[Job], str | None],
+        *,
+        has_cluster: bool,
+    ) -> Allocation:
+        holding = list(self.state.holding.values())
+        forecast = Forecast(self.state.durations, time.time())
         situation = Situation(
             self._machine,
             holding,
@@ -119,13 +146,14 @@ class QueuePlanner:
     def show(self, allocation: Allocation) -> None:
         """Write what queued jobs wait for: of a few at once, of many not all the time. Raises StorageError."""
         starts = {job.id for job, _ in allocation.starts}
-        changed = self.state.changed_places(allocation.queue_positions, time.time())
-        changed = {job_id: shown for job_id, shown in changed.items() if job_id not in starts}
-        now = time.monotonic()
-        self._unwritten = len(changed) > _FEW and now - self._shown_at < _SHOW_INTERVAL
-        if changed and not self._unwritten:
-            self._shown_at = now
-            self.state.show(changed)
+        with self._lock:
+            changed = self.state.changed_places(allocation.queue_positions, time.time())
+            changed = {job_id: shown for job_id, shown in changed.items() if job_id not in starts}
+            now = time.monotonic()
+            self._unwritten = len(changed) > _FEW and now - self._shown_at < _SHOW_INTERVAL
+            if changed and not self._unwritten:
+                self._shown_at = now
+                self.state.show(changed)
 
     def close(self) -> None:
         """Keep what was counted. Raises StorageError."""

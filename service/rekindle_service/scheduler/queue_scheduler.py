@@ -6,9 +6,13 @@ from functools import partial
 
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home
+from rekindle_service.jobs.scheduler_health import Prospect
 from rekindle_service.jobs.submission_record import confirm_runs
 from rekindle_service.machine.health import DeviceHealth
+from rekindle_service.scheduler import reasons
+from rekindle_service.scheduler.allocation import Place
 from rekindle_service.scheduler.displacer import Displacer
+from rekindle_service.scheduler.durations import DISPLACED_SECONDS
 from rekindle_service.scheduler.isolation import IsolatedRunner
 from rekindle_service.scheduler.job_end import JobEnd
 from rekindle_service.scheduler.planner import QueuePlanner
@@ -22,7 +26,10 @@ _CONFIRM_SECONDS = 60.0  # more than a submission takes from its row to its answ
 
 
 class QueueScheduler:
-    """Plans the queue again when something has changed that matters to it. One thread calls it."""
+    """Plans the queue again when something has changed that matters to it.
+
+    One thread calls it, but for ``prospect``.
+    """
 
     def __init__(
         self,
@@ -59,6 +66,23 @@ class QueueScheduler:
         self._displacer.act([job for job, _missing in allocation.waiting_head])
         state = self._space.state  # what it waits for has changed
         self._scheduled = (revision[0] if complete else -1, state, revision[2])
+
+    def prospect(self, job: Job) -> Prospect:
+        """When ``job``, which is stored nowhere, would start. Any thread may call it. Raises StorageError."""
+        allocation, holding = self._planner.plan_with(
+            job, self._device_health.unusable(), self._home.lack_of_space(), has_cluster=self._has_cluster
+        )
+        for started, devices in allocation.starts:
+            if started is job:
+                return Prospect(waiting_for=reasons.SLURM) if job.spec.is_cluster else Prospect(devices, 0.0)
+        place = allocation.queue_positions.get(job.id, Place(None, None))
+        taken = [name for _, names in allocation.starts for name in names]
+        waiting = [each for each, _missing in allocation.waiting_head]
+        made, ready_in = self._displacer.would_displace(job, holding, waiting, taken)
+        starts = [] if place.starts_in is None else [place.starts_in]
+        starts += [ready_in + DISPLACED_SECONDS] if made else []
+        displaced = [(each.job, each.kind) for each in made]
+        return Prospect([], min(starts, default=None), place.position, place.waiting_for, displaced)
 
     def close(self) -> None:
         """Raises StorageError."""

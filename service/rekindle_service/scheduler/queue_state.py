@@ -1,7 +1,8 @@
 """The queue as the scheduler knows it: read once, then kept up to date from the change feed."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from rekindle.contract.states import HOLDING_SLOTS, JobState
 from rekindle_service.job_wording import job_label
@@ -21,7 +22,7 @@ _NOTHING = Shown()
 class QueueState:
     """Rows of queued and of running jobs, without reading all of them again after each change.
 
-    ``refresh`` brings it up to date; everything else refers to that moment. One thread calls it.
+    ``refresh`` brings it up to date; everything else refers to that moment. One thread at a time may call it.
     """
 
     def __init__(self, store: Store) -> None:
@@ -44,6 +45,15 @@ class QueueState:
         if len(self.queued) != self._store.queue.count():  # rows that were removed, or made from files
             self._load()
             self._follow()
+
+    @contextmanager
+    def including(self, job: Job) -> Iterator[None]:
+        """Within, the queue has one more job, which is stored nowhere."""
+        self._take(job)
+        try:
+            yield
+        finally:
+            self._drop(job.id)
 
     def _load(self) -> None:
         self.queued, self._kinds, self._shown, self.holding = QueueIndex(), Counter(), {}, {}

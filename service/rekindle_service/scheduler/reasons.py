@@ -10,7 +10,10 @@ from rekindle_service.scheduler.backfill import UNKNOWN, Reservation
 from rekindle_service.store.tables import Job
 
 NO_CLUSTER = "Slurm, whose commands this server does not find: install them (slurm-client) or cancel the job"
+SLURM = "Slurm, which decides when it starts"
 HELD = "held: it starts when it is resumed"
+
+DISK_SPACE = "disk space: "
 
 NOT_STOPPED = {
     "off": "; its priority stops no running job (preemption is off)",
@@ -80,7 +83,13 @@ def cluster(has_cluster: bool, lack_of_space: str | None) -> str | None:
     """Why no job can be handed to Slurm now."""
     if not has_cluster:
         return NO_CLUSTER
-    return None if lack_of_space is None else f"disk space: {lack_of_space}"
+    return None if lack_of_space is None else DISK_SPACE + lack_of_space
+
+
+def shown_lack(job: Job) -> str | None:
+    """What disk space a queued job lacks of its own, as it was last shown."""
+    why = job.waiting_for or ""
+    return why.removeprefix(DISK_SPACE) if why.startswith(DISK_SPACE) else None
 
 
 def parallel_limit(parallel: int) -> str:

@@ -77,6 +77,7 @@ class Reconciler:
             has_cluster=self._running.has_cluster,
             wake=self.wake,
         )
+        self.prospect = self._queue.prospect
         self._last_tombstone = 0  # version
         self._purged = -1  # revision of the queue up to which no run directory of a deleted job is left
         self._duty_errors: dict[str, str] = {}

@@ -24,13 +24,11 @@ QUERIES = {
 }
 """Of routes that require none."""
 
+_JOB = {"script": "train.py", "code": {"path": "/home/ann/digits"}, "ranks": 2, "args": ["--lr", "0.1"]}
+
 BODIES: dict[str, dict[str, Any]] = {
-    "POST /api/v1/jobs": {
-        "script": "train.py",
-        "code": {"path": "/home/ann/digits"},
-        "ranks": 2,
-        "args": ["--lr", "0.1"],
-    },
+    "POST /api/v1/jobs": _JOB,
+    "POST /api/v1/jobs/validate": _JOB,
     "PATCH /api/v1/jobs/{job_id}": {"name": "digits, lr 0.1", "priority": 10},
     "POST /api/v1/jobs/{job_id}/resume": {"snapshot": 400},
     "POST /api/v1/jobs/{job_id}/chaos": {"fault": "kill", "rank": 1},

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -16,10 +17,11 @@ from rekindle_service.api.permissions import IdempotencyKey, IdentityDep
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.request_conversion import keyed, submission_of
 from rekindle_service.api.routes.snapshots import require_resumable
-from rekindle_service.api.schemas.jobs import JobPublic, QueueStats, SlotCount
+from rekindle_service.api.schemas.jobs import JobPublic, QueueStats, SlotCount, ValidatedJob
 from rekindle_service.api.schemas.requests import JobCreate, JobPatch, ResumeRequest
-from rekindle_service.api.serializers import job_public
+from rekindle_service.api.serializers import job_public, validated_job
 from rekindle_service.api.worker_pools import SUBMISSIONS
+from rekindle_service.experiments.job_array import MAX_ARRAY
 from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.jobs import actions
 from rekindle_service.jobs.job_filter import find_jobs, parse_filter
@@ -53,6 +55,22 @@ def submit_job(
     state.wake()
     response.headers["Location"] = f"/api/v1/jobs/{job.id}"
     return job_public(job)
+
+
+@router.post("/jobs/validate")
+@SUBMISSIONS.route
+def validate_job(
+    state: AppStateDep,
+    identity: IdentityDep,
+    readable_by: ReadableBy,
+    body: JobCreate,
+    jobs: Annotated[int, Query(ge=1, le=MAX_ARRAY, description="Number of such jobs, as in an array. Default: 1")] = 1,
+) -> ValidatedJob:
+    """Check a job without submitting it: the same errors, or when it would start. Nothing of it is stored."""
+    submission = replace(submission_of(body), **submitted_by(state, identity, readable_by))
+    draft = state.submitter.draft(submission, jobs)
+    may_read = partial(state.access.permissions.may_read, identity)
+    return validated_job(draft, state.prospect(draft.job), may_read)
 
 
 @router.get("/jobs", response_model=Page[JobPublic])

@@ -61,19 +61,38 @@ class SlurmPublic(SlurmRequest):
     """Nodes that Slurm gave to the job; empty before it has started."""
 
 
-class JobPublic(JobOptions):
-    """A job and its current state. Values of `env` are hidden, since any of them may be a secret."""
+class JobRequest(JobOptions):
+    """What was requested of a job, with defaults filled in."""
 
     env: dict[str, str | dict[str, str]]  # type: ignore[assignment]
     """Environment variables of the ranks: values are hidden, references (`file`, `from`) are as requested."""
-    id: str = Field(examples=["k3v9x0q2ab"])
-    """Id of the job: 10 letters and digits."""
-    number: int
-    """Number of the job, from 1 in the order of submission; never used again."""
     name: str
     """Name of the job; several jobs may have the same one."""
     owner: str | None
     """Person who submitted the job; null where that is not recorded."""
+    ranks: RankRange
+    """Requested number of ranks."""
+    nodes: NodeRange
+    """Requested number of machines; both are 1 without Slurm."""
+    slurm: SlurmPublic | None
+    """The job on Slurm; null for a job on the server's machine."""
+    target: Target
+    """Script, module or recipe that the job runs."""
+    code: dict[str, str] = Field(examples=[{"path": "/home/anna/project"}])
+    """Source of the code: `path`, `bundle`, or `git` with `ref` and `commit`; empty for a recipe."""
+    python: str
+    """Absolute path of the Python interpreter of the ranks."""
+    warnings: list[Utf8Str]
+    """What the server noticed when the job was submitted, in sentences."""
+
+
+class JobPublic(JobRequest):
+    """A job and its current state. Values of `env` are hidden, since any of them may be a secret."""
+
+    id: str = Field(examples=["k3v9x0q2ab"])
+    """Id of the job: 10 letters and digits."""
+    number: int
+    """Number of the job, from 1 in the order of submission; never used again."""
     state: str
     """`queued`, `starting`, `running`, `recovering` (between two attempts), `succeeded`, `failed` or `cancelled`."""
     phase: Utf8Str | None
@@ -84,12 +103,6 @@ class JobPublic(JobOptions):
     """Number of the latest attempt; 0 before the first."""
     world_size: int | None
     """Number of ranks of the latest attempt; null before the first."""
-    ranks: RankRange
-    """Requested number of ranks."""
-    nodes: NodeRange
-    """Requested number of machines; both are 1 without Slurm."""
-    slurm: SlurmPublic | None
-    """The job on Slurm; null for a job on the server's machine."""
     devices: list[str] = Field(examples=[["cuda:0", "cuda:1"]])
     """Slots that the job holds now, in the order of its ranks; empty on Slurm."""
     epoch: int | None
@@ -126,10 +139,6 @@ class JobPublic(JobOptions):
     gets its slots, or null), `reason` (a sentence), `at` and `before` (its slots then); null where it is not."""
     preemptions: int
     """Number of times that the job returned to the queue because its slots were needed for another job."""
-    target: Target
-    """Script, module or recipe that the job runs."""
-    code: dict[str, str] = Field(examples=[{"path": "/home/anna/project"}])
-    """Source of the code: `path`, `bundle`, or `git` with `ref` and `commit`; empty for a recipe."""
     snapshot_step: int | None
     """Step of the latest committed snapshot; null before the first."""
     checkpoints: list[CheckpointPublic]
@@ -160,12 +169,47 @@ class JobPublic(JobOptions):
     """Share of the job's time, queueing excluded, that went into steps that count, 0 to 1; null where not known."""
     version: int
     """Version of the job: grows with every change, across all jobs. It is the id of the job's events in the stream."""
-    python: str
-    """Absolute path of the Python interpreter of the ranks."""
-    warnings: list[Utf8Str]
-    """What the server noticed when the job was submitted, in sentences."""
     experiment_id: str | None
     """Id of the experiment that the job belongs to; null for a job of its own."""
+
+
+class DisplacedJob(ApiModel):
+    """A running job whose slots another one would get. All but `kind` is null for a job that you may not read."""
+
+    kind: str
+    """`preempt`: it would be stopped, return to the queue and resume later; `resize`: it would give up some ranks."""
+    id: str | None = None
+    """Id of the job."""
+    number: int | None = None
+    """Number of the job."""
+    name: str | None = None
+    """Name of the job."""
+    owner: str | None = None
+    """Person who submitted it; `local` where that is not recorded."""
+
+
+class ValidatedJob(JobRequest):
+    """What would become of a job if it were submitted now. Nothing of it is stored."""
+
+    command: list[str] = Field(examples=[["/usr/bin/python3", "train.py", "--lr", "0.1"]])
+    """Command of each rank as words; placeholders in the arguments are replaced in each attempt."""
+    slots: float
+    """Number of slots, or fractions of slots, that it needs at least to start; 0 on Slurm."""
+    devices: list[str] = Field(examples=[["cuda:0", "cuda:1"]])
+    """Slots that it would get now; empty where it would wait, and on Slurm."""
+    code_files: int
+    """Number of files that would be copied; 0 for a recipe."""
+    code_bytes: int
+    """Size of these files in bytes."""
+    starts_in: float | None
+    """Estimated seconds until it starts; 0: at once, null where that is not known."""
+    queue_position: int | None
+    """Position that it would have in the queue; 1 is next, so that no job is ahead. Null beyond the first 200 and where
+    it would not wait for slots."""
+    reason: str
+    """What it would wait for, in a sentence; "" where it would start at once."""
+    displaces: list[DisplacedJob]
+    """Running jobs whose slots it would get by its priority, as soon as they have had them for `min_run_seconds`."""
 
 
 class SlotCount(ApiModel):

@@ -1,6 +1,7 @@
 """`rekindle submit`: a script, from the user's directory to the queue."""
 
 import os
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from rekindle_service.cli.command_help import words_before
 from rekindle_service.cli.commands.experiment import finish as finish_experiment
 from rekindle_service.cli.commands.wait import follow as follow_job
 from rekindle_service.cli.context import connect, settings_of
+from rekindle_service.cli.dry_run import print_validated
 from rekindle_service.cli.job_request import (
     environment,
     job_fields,
@@ -24,6 +26,8 @@ from rekindle_service.cli.output import Output, OutputOption, note, print_job
 from rekindle_service.cli.progress import working
 from rekindle_service.client import Client, Job, is_local
 from rekindle_service.client.api_connection import drop_unset
+from rekindle_service.client.models import ValidatedJob
+from rekindle_service.experiments.job_array import parse_array, with_index
 from rekindle_service.sanitize import sanitize_line
 
 CONTEXT = {"allow_interspersed_args": False}
@@ -74,6 +78,7 @@ NODES_HELP = "Machines of a job on Slurm; MIN:MAX makes it elastic. (default: 1)
 SLURM_HELP = "Run on Slurm, on one node too; the options below imply it."
 SLURM_TIME_HELP = "Limit of one allocation, as sbatch takes it; the job continues in the next one."
 SLURM_EXTRA_HELP = "Another option of sbatch, as in --slurm-extra=--mem=32G. Repeatable."
+DRY_RUN_HELP = "Check the job and show when it would start, without submitting it."
 FOLLOW_HELP = "Show the output until the job has ended; the exit code reflects the outcome."
 
 Text = str | None
@@ -109,6 +114,7 @@ def submit(
     context: typer.Context,
     command: Annotated[Words, typer.Argument(metavar="[SCRIPT] [ARGS]...", help=COMMAND_HELP)] = None,
     follow: Annotated[bool, typer.Option("--follow", help=FOLLOW_HELP)] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help=DRY_RUN_HELP)] = False,
     output: OutputOption = "table",
     module: Annotated[Text, _in_code("-m", "--module", help=MODULE_HELP)] = None,
     recipe: Annotated[Text, _in_code(metavar="NAME", help=RECIPE_HELP)] = None,
@@ -174,6 +180,8 @@ def submit(
         command, module, env = _translated(context, command or [], env or [])
     if parallel is not None and array is None:
         raise typer.BadParameter(f"--parallel {parallel} limits the jobs of an array: pass --array, too")
+    if dry_run and follow:
+        raise typer.BadParameter("--dry-run starts nothing that --follow could show: pass one of them")
     kind, target, args = target_and_args(command or [], module, recipe)
     args = require_order(words_before(context, args), args)
     context.params["ranks"] = _one_of("--ranks", context.params["ranks"], "--nproc_per_node", nproc_per_node)
@@ -187,15 +195,18 @@ def submit(
         body["continue_from"] = None if continue_from is None else client.find_job(continue_from)["id"]
         on_slurm = {} if body.get("slurm") is None else {"slurm": body["slurm"]}  # an empty object is a request, too
         fields = {**drop_unset(**body), **on_slurm}
-        if array is not None:
+        if dry_run:
+            print_validated(*validated(client, fields, array), output)
+        elif array is not None:
             raise typer.Exit(submit_array(client, fields, array, parallel, output, follow=follow))
-        job = client.submit(fields)
-        if job["launch"] == "process" and launch is None:
-            note("Started as one process with all its devices, without torchrun; --launch torchrun overrides that")
-        if not follow or output == "table":
-            _print_submitted(job, output)
-        if follow:
-            raise typer.Exit(follow_job(client, job["id"], output, with_logs=True))
+        else:
+            job = client.submit(fields)
+            if job["launch"] == "process" and launch is None:
+                note("Started as one process with all its devices, without torchrun; --launch torchrun overrides that")
+            if not follow or output == "table":
+                _print_submitted(job, output)
+            if follow:
+                raise typer.Exit(follow_job(client, job["id"], output, with_logs=True))
 
 
 def _ids(client: Client, references: list[str] | None) -> list[str]:
@@ -206,12 +217,29 @@ def submit_array(
     client: Client, fields: dict[str, Any], array: str, parallel: int | None, output: Output, *, follow: bool
 ) -> int:
     """An array is an experiment whose jobs differ in their index; returns the exit code."""
-    name = fields.pop("name", None) or Path(fields.get("script") or fields.get("module") or fields["recipe"]).stem
+    name = _array_name(fields)
+    fields.pop("name", None)
     with working("Submitting the jobs"):
         found = client.submit_experiment(
             {"name": name, "array": array, "base": fields, **drop_unset(parallel=parallel)}
         )
     return finish_experiment(client, found, output, follow=follow)
+
+
+def _array_name(fields: Mapping[str, Any]) -> str:
+    return fields.get("name") or Path(fields.get("script") or fields.get("module") or fields["recipe"]).stem
+
+
+def validated(client: Client, fields: dict[str, Any], array: str | None) -> tuple[ValidatedJob, int]:
+    """What would become of the job, or of the first one of an array, and the number of jobs."""
+    if array is None:
+        return client.validate(fields), 1
+    try:
+        indices = parse_array(array).indices
+    except ValueError as error:
+        raise typer.BadParameter(f"--array {error}") from None
+    first = {**with_index(fields, indices[0]), "name": f"{_array_name(fields)}[{indices[0]}]"}
+    return client.validate(first, jobs=len(indices)), len(indices)
 
 
 def _print_submitted(job: Job, output: Output) -> None:

@@ -19,6 +19,7 @@ MAX_BYTES = 200 * 1000 * 1000
 MAX_FILES = 20_000
 EXCLUDED = frozenset({".git", ".venv", "venv", "__pycache__", "node_modules"})
 _SIGNS_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # of venv and conda, whatever the directory is called
+_MAX_LINKS = 40  # one after the other, as Linux follows them
 _SWAPPED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _ALL = CopyOptions()
 
@@ -47,6 +48,17 @@ class Inventory:
     @property
     def bytes(self) -> int:
         return sum(status.st_size for status in self.files.values())
+
+    def has_file(self, path: Path) -> bool:
+        """Whether the copy has a file at ``path``, or a link that leads to one of its files."""
+        for _ in range(_MAX_LINKS):
+            if path in self.files:
+                return True
+            link = next((each for each in (path, *path.parents) if each in self.links), None)
+            if link is None:
+                return False
+            path = Path(os.path.normpath(link.parent / self.links[link] / path.relative_to(link)))
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,35 +97,35 @@ def open_tree(source: Path) -> Iterator[CodeTree]:
         os.close(directory)
 
 
-def copy_code(
-    source: Path,
-    target: Path,
-    *,
-    exclude: Path,
-    options: CopyOptions = _ALL,
-    check: Callable[[Path], None] | None = None,
-) -> None:
-    """Copy ``source`` to the new directory ``target``, durably.
+@contextmanager
+def open_code(
+    source: Path, *, exclude: Path, options: CopyOptions = _ALL, check: Callable[[Path], None] | None = None
+) -> Iterator[tuple[CodeTree, Inventory]]:
+    """What there is to copy of ``source``, held open.
 
     Excluded: version control, virtual environments, caches, compiled files, sockets and FIFOs, the directory
     ``exclude`` (rekindle's own home), and what ``options`` and ignore files name. Links that stay within ``source`` are
     kept, relative; one that leaves it is refused unless ``options`` keeps it, since what it shows could change or be
     anything. ``check`` gets the directory that is copied, which ``source`` may have been swapped for, and raises where
-    it must not be. Raises CodeCopyError, and OSError of the copying itself.
+    it must not be. Raises CodeCopyError.
     """
     with open_tree(source) as tree:
         if check is not None:
             check(tree.root)
-        inventory = scan_tree(tree, Path(os.path.realpath(exclude)), options)
-        target.mkdir(mode=0o700)
-        for directory in inventory.directories:
-            (target / directory).mkdir(mode=0o700)
-        for path, found in inventory.files.items():
-            _copy_file(tree, path, found, target / path)
-        for path, text in inventory.links.items():
-            (target / path).symlink_to(text)
-        for directory in [*reversed(inventory.directories), Path()]:
-            fsync_directory(target / directory)
+        yield tree, scan_tree(tree, Path(os.path.realpath(exclude)), options)
+
+
+def copy_code(tree: CodeTree, inventory: Inventory, target: Path) -> None:
+    """Copy it to the new directory ``target``, durably. Raises CodeCopyError, and OSError of the copying itself."""
+    target.mkdir(mode=0o700)
+    for directory in inventory.directories:
+        (target / directory).mkdir(mode=0o700)
+    for path, found in inventory.files.items():
+        _copy_file(tree, path, found, target / path)
+    for path, text in inventory.links.items():
+        (target / path).symlink_to(text)
+    for directory in [*reversed(inventory.directories), Path()]:
+        fsync_directory(target / directory)
 
 
 def scan_tree(tree: CodeTree, exclude: Path, options: CopyOptions = _ALL) -> Inventory:

@@ -146,7 +146,7 @@ def continue_run(old: RunDir, new: RunDir, job_id: str, last_step: int | None = 
     of ``old`` runs; one that does nevertheless, having reported its end, gains nothing by swapping files for links.
     Raises SubmissionError, CodeCopyError where that happens, and OSError of the copying.
     """
-    _require_snapshot(old, last_step)
+    require_snapshot(old, last_step)
     transfer = _Transfer()
     with (
         directory_beneath(old.root, old.root) as old_root,
@@ -255,7 +255,7 @@ def _require_room(needed: int, old: RunDir, new: RunDir) -> None:
         )
 
 
-def _require_snapshot(old: RunDir, step: int | None) -> None:
+def require_snapshot(old: RunDir, step: int | None) -> None:
     """Raises SubmissionError where there is no whole snapshot of ``step``."""
     if step is None:
         return

@@ -55,6 +55,9 @@ export interface DiskUsage {
   database_bytes: number; owners: OwnerUsage[]; unmeasured: number; pending_deletions: number;
   stuck_deletions: StuckDeletion[];
 }
+export interface DisplacedJob {
+  kind: string; id: string | null; number: number | null; name: string | null; owner: string | null;
+}
 export interface EnvSource { file?: string | null; from?: string | null; }
 export interface EventPublic {
   id: number; at: string | null; kind: string; from_state: string | null; to_state: string | null;
@@ -111,18 +114,17 @@ export interface JobPublic {
   after: string[]; after_any: string[]; resizable: boolean; gpu_share: number; max_failures: number;
   hang_timeout: number | null; time_limit: number | null; snapshot: SnapshotPolicyOptions; warm: boolean;
   watch: string[]; on_restart: string[]; continue_from: string | null; continue_step: number | null; exclude: string[];
-  gitignore: boolean; keep_links: boolean; id: string; number: number; name: string; owner: string | null;
-  state: string; phase: string | null; intent: string; attempt: number; world_size: number | null; ranks: RankRange;
-  nodes: NodeRange; slurm: SlurmPublic | null; devices: string[]; epoch: number | null; epochs: number | null;
-  step: number | null; steps: number | null; progress: number | null; eta_seconds: number | null;
-  steps_per_second: number | null; restarts: number; outcome: Record<string, any> | null; next_try_at: string | null;
-  queue_position: number | null; waiting_for: string | null; reason: string; estimated_start_at: string | null;
-  displaced: Record<string, any> | null; preemptions: number; target: Target; code: Record<string, string>;
-  snapshot_step: number | null; checkpoints: CheckpointPublic[]; estimated_step: number | null;
+  gitignore: boolean; keep_links: boolean; name: string; owner: string | null; ranks: RankRange; nodes: NodeRange;
+  slurm: SlurmPublic | null; target: Target; code: Record<string, string>; python: string; warnings: string[];
+  id: string; number: number; state: string; phase: string | null; intent: string; attempt: number;
+  world_size: number | null; devices: string[]; epoch: number | null; epochs: number | null; step: number | null;
+  steps: number | null; progress: number | null; eta_seconds: number | null; steps_per_second: number | null;
+  restarts: number; outcome: Record<string, any> | null; next_try_at: string | null; queue_position: number | null;
+  waiting_for: string | null; reason: string; estimated_start_at: string | null; displaced: Record<string, any> | null;
+  preemptions: number; snapshot_step: number | null; checkpoints: CheckpointPublic[]; estimated_step: number | null;
   estimated_epoch: number | null; stalled: StalledPublic | null; notice: string | null; created_at: string | null;
   started_at: string | null; ended_at: string | null; archived_at: string | null; seen_at: string | null;
-  tags: string[]; note: string; goodput: number | null; version: number; python: string; warnings: string[];
-  experiment_id: string | null;
+  tags: string[]; note: string; goodput: number | null; version: number; experiment_id: string | null;
 }
 export type JobState = "queued" | "starting" | "running" | "recovering" | "succeeded" | "failed" | "cancelled";
 export interface JobUsage {
@@ -294,6 +296,17 @@ export interface UsagePublic {
   devices: GpuUsage[];
 }
 export interface UsageSeries { attempt: number; rank: number; points: UsagePublic[]; }
+export interface ValidatedJob {
+  args: string[]; env: Record<string, string | Record<string, string>>; device: string; devices_per_rank: number;
+  launch: "auto" | "torchrun" | "process"; links: "preferred" | "required" | "avoided"; priority: number;
+  after: string[]; after_any: string[]; resizable: boolean; gpu_share: number; max_failures: number;
+  hang_timeout: number | null; time_limit: number | null; snapshot: SnapshotPolicyOptions; warm: boolean;
+  watch: string[]; on_restart: string[]; continue_from: string | null; continue_step: number | null; exclude: string[];
+  gitignore: boolean; keep_links: boolean; name: string; owner: string | null; ranks: RankRange; nodes: NodeRange;
+  slurm: SlurmPublic | null; target: Target; code: Record<string, string>; python: string; warnings: string[];
+  command: string[]; slots: number; devices: string[]; code_files: number; code_bytes: number; starts_in: number | null;
+  queue_position: number | null; reason: string; displaces: DisplacedJob[];
+}
 export type Via = "token" | "browser" | "socket";
 export type Value = string | number | boolean | null;
 /** By method and path below /api/v1: values of the path and the query, the JSON body, the answer. */
@@ -303,6 +316,7 @@ export interface Routes {
     values: { state?: Value; name?: Value; q?: Value; experiment?: Value; owner?: Value; limit?: Value; cursor?: Value;
     }; answer: Page<JobPublic>;
   }
+  "POST /jobs/validate": { values: { jobs?: Value; }; body: JobCreate; answer: ValidatedJob; }
   "GET /jobs/resolve": { values: { ref: Value; }; answer: JobPublic; }
   "GET /jobs/completions": { values: { prefix?: Value; limit?: Value; }; answer: Page<JobPublic>; }
   "GET /jobs/{job_id}": { values: { job_id: Value; }; answer: JobPublic; }
