@@ -16,6 +16,7 @@ from api_server import ApiServer, api_server
 from rekindle.contract.states import JobState
 from rekindle_service.config.settings import Quota
 from rekindle_service.jobs.quotas import Quotas
+from rekindle_service.scheduler.durations import DISPLACED_SECONDS
 
 JOBS, VALIDATE = "/api/v1/jobs", "/api/v1/jobs/validate"
 RECORD = {"audit"}  # the table that has a row for every request that could change something
@@ -205,6 +206,8 @@ def test_running_jobs_that_would_be_stopped_are_named_and_those_of_others_are_no
     (stopped,) = validated(private, a_body(code, priority=5))["displaces"]
     assert stopped == {"kind": "preempt", "id": mine["id"], "number": 1, "name": "mine", "owner": mine["owner"]}
     assert validated(private, a_body(code))["displaces"] == [], "its priority is no higher"
+    early = validated(private, a_body(code, priority=5))["starts_in"]
+    assert early > DISPLACED_SECONDS, "the running job keeps its slot for a while"
     elastic = {"devices": ["cpu:0", "cpu:1"], "can_resize": True, "snapshot_step": 1, "snapshot_at": time.time()}
     private.move(mine, JobState.SUCCEEDED)
     private.state.store.update_progress(theirs.json()["id"], **elastic)

@@ -98,6 +98,22 @@ def test_of_a_long_queue_the_first_positions_are_shown(store):
     assert sorted(shown) == list(range(1, 201))
 
 
+def test_a_job_that_is_only_considered_leaves_no_trace_in_the_queue(store):
+    held, waiting = (
+        store.add_job(a_job(min_ranks=3, max_ranks=3, priority=1)),
+        store.add_job(a_job(min_ranks=2, max_ranks=2)),
+    )
+    planner, draft = QueuePlanner(store, cpu_machine(2)), a_job(priority=9, device="cuda")
+    version = store.feed.version()
+    for job, starts in ((draft, [waiting.id]), (a_job(priority=9), [])):
+        allocation, holding = planner.plan_with(job, {}, None, has_cluster=False)
+        assert ([each.id for each, _ in allocation.starts if each is not job], holding) == (starts, [])
+        assert (planner.state.queued.get(job.id), planner.state.kinds) == (None, {"cpu"})
+        agrees(planner.state, store)
+    assert store.feed.version() == version
+    assert held.id in allocation.queue_positions
+
+
 def test_what_owners_use_is_counted_by_a_clock_that_cannot_jump_and_survives_a_restart(store):
     job = a_job(owner="ann", devices=["cpu:0", "cpu:1"], allocated_at=time.time())
     meter = UsageMeter(store.usage, half_life=1e12)

@@ -199,6 +199,26 @@ def test_what_is_excluded_neither_counts_nor_is_read(source, copy, monkeypatch):
     assert "train.py" in names(copy(exclude=["/data"]))
 
 
+@pytest.mark.parametrize(
+    ("exclude", "found"),
+    [
+        ([], {"train.py", "latest.py", "current/model.py"}),
+        (["train.py"], {"current/model.py"}),
+        (["src"], {"train.py", "latest.py"}),
+        (["latest.py", "current"], {"train.py"}),
+    ],
+)
+def test_what_the_copy_will_have_is_known_before_it_is_made_also_behind_links(source, tmp_path, exclude, found):
+    (source / "latest.py").symlink_to("train.py")
+    (source / "current").symlink_to("src")
+    (source / "loop").symlink_to("loop")
+    with open_code(source, exclude=tmp_path / "home", options=CopyOptions(exclude)) as (tree, inventory):
+        named = ("train.py", "latest.py", "current/model.py", "current/none.py", "src", "loop/x.py")
+        assert {name for name in named if inventory.has_file(Path(name))} == found
+        copy_code(tree, inventory, tmp_path / "copy")
+    assert {name for name in named[:4] if (tmp_path / "copy" / name).is_file()} == found
+
+
 def test_a_wrong_pattern_is_refused_with_its_position(source, copy):
     (source / ".rekindleignore").write_text("ok\n!\n")
     with pytest.raises(CodeCopyError, match=r"\.rekindleignore.*'!'"):
