@@ -241,15 +241,14 @@ def test_a_keeper_with_a_heartbeat_is_not_replaced(play: Play, monkeypatch: pyte
 
 def test_a_suspended_keeper_does_not_count_as_silent(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     job, mine = play.running()
+    mine.state, shown = "SUSPENDED", f"Slurm job {mine.id} does not run: Slurm has suspended it"
+    play.rounds_until(lambda: play.row(job).waiting_for == shown, "it is known to be suspended")
     short_silence(monkeypatch)
-    mine.state = "SUSPENDED"
     deadline = time.monotonic() + 2 * _SILENCE
     while time.monotonic() < deadline:
         play.round()
     row = play.row(job)
-    assert (row.state, row.waiting_for, len(play.slurm.jobs)) == (
-        JobState.RUNNING, f"Slurm job {mine.id} does not run: Slurm has suspended it", 1
-    )  # fmt: skip
+    assert (row.state, row.waiting_for, len(play.slurm.jobs)) == (JobState.RUNNING, shown, 1)
 
 
 def test_a_job_that_slurm_queues_again_starts_at_once_and_keeps_its_launch(play: Play) -> None:

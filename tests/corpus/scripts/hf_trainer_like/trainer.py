@@ -108,7 +108,11 @@ class Trainer:
 
     def _load_rng_state(self, folder):
         """After the batches that are skipped, which draw numbers, too."""
-        rng = torch.load(os.path.join(folder, f"rng_state_{dist.get_rank()}.pth"), weights_only=False)
+        file = os.path.join(folder, f"rng_state_{dist.get_rank()}.pth")
+        if not os.path.isfile(file):
+            print(f"No RNG file was found in {folder} for this process: the results will differ", flush=True)
+            return
+        rng = torch.load(file, weights_only=False)
         random.setstate(rng["python"])
         np.random.set_state(rng["numpy"])
         torch.set_rng_state(rng["cpu"])
