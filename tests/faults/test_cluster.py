@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from e2e.waiting import until
 from faults.cluster_run import ClusterRun, alive
 from network_hosts import needs_hosts, network_hosts
 from rekindle.contract.chaos import Fault
+from rekindle.contract.processes import parent_of
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, post_request
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.safe_open import regular_size
@@ -227,6 +229,75 @@ def test_a_node_whose_keeper_gets_sigterm_drains_the_attempt_and_is_replaced(clu
     assert run.classes() == ["preempted", "cancelled"]
     assert [record.hosts for record in run.records(RecordType.ATTEMPT_STARTED)] == [["n1", "n2"]] * 2
     assert run.steps(0)[1][0] == run.steps(0)[0][-1] + 1
+
+
+@pytest.mark.parametrize(
+    "order",
+    ["one rank first", *(pytest.param(order, marks=pytest.mark.soak) for order in ("ranks first", "agents first"))],
+)
+def test_an_allocation_that_ends_may_stop_its_processes_in_any_order(
+    cluster: Begin, undisturbed: str, order: str
+) -> None:
+    """All get SIGTERM; a rank may lose its connection to one that got it before."""
+    run = cluster("ddp.py", max_failures=1)
+    run.start()
+    run.reach_step(7)
+    ranks = [run.pid(rank) for rank in (0, 1)]
+    nodes = [run.node_keeper(host) for host in run.hosts]
+    agents = [agent_of(rank) for rank in ranks]
+    first = {"one rank first": ranks[1:], "ranks first": ranks, "agents first": [*agents, *ranks]}[order]
+    for pid in first:
+        send_sigterm(pid)
+    until(lambda: not any(map(alive, ranks)), "the ranks have ended")
+    for pid in [*nodes, run.keeper.pid]:
+        send_sigterm(pid)
+    assert run.leave() == 0, run.all_logs()
+    assert run.classes() == ["preempted"], run.all_logs()
+    run.launch = 2
+    run.want(JobIntent.RUN)
+    run.start()
+    assert run.finish() == "succeeded", run.all_logs()
+    assert run.classes() == ["preempted", "success"]
+    assert run.weights() == undisturbed
+
+
+def agent_of(rank: int) -> int:
+    agent = parent_of(rank)
+    assert agent is not None
+    return agent
+
+
+def send_sigterm(pid: int) -> None:
+    with suppress(ProcessLookupError):  # it has ended already
+        os.kill(pid, signal.SIGTERM)
+
+
+def test_a_rank_on_a_node_that_saves_at_the_end_of_the_allocation_is_not_killed_because_another_has_ended(
+    cluster: Begin,
+) -> None:
+    run = cluster("stubborn.py", "save-slowly", max_failures=1)
+    run.start()
+    for rank in (0, 1):
+        run.reach_step(1, rank=rank)
+    for rank in (1, 0):
+        run.signal_rank(rank, signal.SIGTERM)
+    until(lambda: not run.rank_lives(0), "rank 0, which has no handler, has ended")
+    send_sigterm(run.node_keeper("n1"))
+    run.reach_record(RecordType.STOP_REQUESTED)
+    (run.run_dir.snapshots / "may-save").touch()
+    send_sigterm(run.keeper.pid)
+    assert run.leave() == 0
+    assert "saved" in run.log(1)
+    assert run.classes() == ["preempted"]
+
+
+def test_a_rank_on_a_node_that_somebody_ends_by_sigterm_has_failed(cluster: Begin) -> None:
+    run = cluster("ddp.py", max_failures=1)
+    run.start()
+    run.reach_step(7)
+    run.signal_rank(1, signal.SIGTERM)
+    assert run.finish() == "succeeded", run.all_logs()
+    assert [(one["class"], one["rank"]) for one in run.outcomes()] == [("signal", 1), ("success", None)]
 
 
 @pytest.mark.soak

@@ -203,6 +203,22 @@ def test_a_machine_that_goes_down_may_stop_its_processes_in_any_order(begin, und
     assert run.classes() == ["preempted", "success"]
 
 
+def test_ranks_that_lose_a_rank_to_a_shutdown_before_their_own_sigterm_have_not_failed(begin, undisturbed):
+    run = begin("ddp.py", max_failures=1)
+    run.reach_step(6)
+    run.keeper.send_signal(signal.SIGSTOP)  # so that it sees all of it at once
+    run.signal_rank(1, signal.SIGTERM)
+    until(lambda: not any(run.rank_lives(rank) for rank in (0, 1)), "the other rank has lost its connection")
+    run.keeper.send_signal(signal.SIGTERM)
+    run.keeper.send_signal(signal.SIGCONT)
+    assert run.leave() == 0
+    assert run.records(RecordType.JOB_ENDED) == [], run.all_logs()
+    run.start()
+    assert run.finish() == "succeeded", run.all_logs()
+    assert run.weights() == undisturbed
+    assert run.classes() == ["preempted", "success"]
+
+
 def test_a_rank_that_saves_at_a_shutdown_is_not_killed_because_another_has_ended(begin):
     run = begin("stubborn.py", "save-slowly", max_failures=1)
     for rank in (0, 1):

@@ -56,6 +56,21 @@ def test_ranks_that_got_sigterm_together_were_stopped_by_the_shutdown_of_the_all
     assert result.ending is Ending.SHUTDOWN
 
 
+def test_a_rank_that_has_lost_its_connection_to_one_that_got_sigterm_has_not_failed_either() -> None:
+    ended = report("n1", rank_of(0, signal=signal.SIGTERM))
+    cascade = report("n2", rank_of(1, error=raised(1, 10.0, "connection closed by peer [gloo")))
+    assert merged(ended, cascade, stop=Ending.SHUTDOWN).ending is Ending.SHUTDOWN
+    other = report("n2", rank_of(1, error=raised(1, 10.0)))
+    assert merged(ended, other, stop=Ending.SHUTDOWN).ending is Ending.RANK_FAILED
+
+
+def test_a_node_that_is_lost_after_its_ranks_got_sigterm_went_down_with_them() -> None:
+    stopped = rank_of(1, signal=signal.SIGTERM, ended_at=10.0)
+    lost = NodeReport("n2", None, lost="the connection was closed", lost_at=11.0, lost_ranks=[stopped])
+    cascade = report("n1", rank_of(0, error=raised(0, 10.5, "connection closed by peer [gloo")))
+    assert merged(cascade, lost, ending=Ending.SHUTDOWN).ending is Ending.HOST_LOST
+
+
 def test_steps_and_facts_of_all_nodes_are_combined() -> None:
     first = report("n1", rank_of(0), last_step=7, snapshot_step=5, gpus=["0"], kernel_log=["NVRM"], survivors=[1])
     second = report("n2", rank_of(1), last_step=8, gpus=["0"], survivors=[2], disk_full=True, gpu_memory_held=9)

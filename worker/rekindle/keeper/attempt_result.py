@@ -1,8 +1,7 @@
 """What is known about one attempt after it has ended, by its files too: the input of the diagnosis."""
 
 import re
-import signal
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -247,22 +246,6 @@ def read_lost_attempt(run_dir: RunDir, number: int, world_size: int, stop: Endin
         result.ending = stop
     read_steps(result, attempt_dir, attempt_dir.rank_numbers())
     return result
-
-
-def final_ending(ending: Ending, stop: Ending | None, ranks: Collection[RankResult], world_size: int) -> Ending:
-    """``ending``, or another one that the last events have shown; ``stop`` is what was requested meanwhile.
-
-    A script may save and exit with code 0 when it gets SIGTERM, from the keeper or from a machine that shuts down:
-    then its ranks have finished only where their ``Run`` says so. A machine that goes down sends SIGTERM to all ranks.
-    """
-    stop = ending if ending.is_stop else stop
-    if len(ranks) == world_size and all(rank.finished and not rank.drained for rank in ranks):
-        was_signalled = ending.is_stop or stop is Ending.SHUTDOWN
-        is_complete = all(rank.completed for rank in ranks)
-        return stop if stop is not None and was_signalled and not is_complete else Ending.DONE
-    failed = [rank for rank in ranks if rank.failed]
-    sigterm_only = all(rank.signal == signal.SIGTERM and rank.error is None for rank in failed)
-    return stop if ending is Ending.RANK_FAILED and stop is not None and sigterm_only else ending
 
 
 def read_steps(result: AttemptResult, attempt_dir: AttemptDir, ranks: Iterable[int]) -> None:

@@ -6,7 +6,7 @@ the evidence and never blamed while another rank has a cause of its own.
 
 import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from rekindle.contract.job import LaunchMode
@@ -85,6 +85,27 @@ def root_cause(ranks: Iterable[RankResult]) -> RankResult | None:
     failed = [rank for rank in ranks if rank.failed]
     own = [rank for rank in failed if not is_cascade(rank)]
     return min(own or failed, key=lambda rank: (rank.failed_at, rank.rank), default=None)
+
+
+def final_ending(ending: Ending, stop: Ending | None, ranks: Collection[RankResult], world_size: int) -> Ending:
+    """``ending``, or another one that the last events have shown; ``stop`` is what was requested meanwhile.
+
+    A script may save and exit with code 0 when it gets SIGTERM, from the keeper or from a machine that shuts down:
+    then its ranks have finished only where their ``Run`` says so. A machine that goes down sends SIGTERM to all ranks.
+    """
+    stop = ending if ending.is_stop else stop
+    if len(ranks) == world_size and all(rank.finished and not rank.drained for rank in ranks):
+        was_signalled = ending.is_stop or stop is Ending.SHUTDOWN
+        is_complete = all(rank.completed for rank in ranks)
+        return stop if stop is not None and was_signalled and not is_complete else Ending.DONE
+    return stop if ending is Ending.RANK_FAILED and stop is not None and ended_by_sigterm(ranks) else ending
+
+
+def ended_by_sigterm(ranks: Iterable[RankResult]) -> bool:
+    """True where nothing but SIGTERM has ended the ranks that have failed, and what they followed."""
+    failed = [rank for rank in ranks if rank.failed]
+    own = [rank for rank in failed if not is_cascade(rank)]
+    return all(rank.signal == signal.SIGTERM and rank.error is None for rank in own or failed)
 
 
 def is_cascade(rank: RankResult) -> bool:

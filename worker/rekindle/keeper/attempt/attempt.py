@@ -17,10 +17,10 @@ from rekindle.keeper.attempt_result import (
     Ending,
     Hang,
     agent_log_tail,
-    final_ending,
     read_steps,
 )
 from rekindle.keeper.buffered_journal import AttemptJournal
+from rekindle.keeper.diagnosis import final_ending
 from rekindle.keeper.event_loop import EventLoop
 from rekindle.keeper.hangs.detector import INTERVAL, HangDetector
 from rekindle.keeper.observers.log_limit import LogLimit

@@ -11,7 +11,7 @@ from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt.processes import AttemptProcesses
 from rekindle.keeper.attempt_result import Culprit, Ending, RankResult
 from rekindle.keeper.buffered_journal import AttemptJournal
-from rekindle.keeper.diagnosis import is_cascade, root_cause
+from rekindle.keeper.diagnosis import ended_by_sigterm, is_cascade, root_cause
 from rekindle.keeper.hangs.detector import HangDetector
 from rekindle.keeper.torchrun.launcher import AgentLauncher
 
@@ -68,18 +68,17 @@ class Shutdown:
             self.stop_ranks(ending)
         elif ending is not Ending.HANG:
             self._wait(ROOT_CAUSE_GRACE, self._root_cause_is_known)
-            if self._ended_by_sigterm() and (stop := self._await_stop()) is not None:
+            if self.ended_by_sigterm() and (stop := self._await_stop()) is not None:
                 self.stop_ranks(stop)
                 return stop
             self._kill_after_failure()
         return ending
 
-    def _ended_by_sigterm(self) -> bool:
+    def ended_by_sigterm(self) -> bool:
         """True where nothing but SIGTERM has ended the processes that have ended."""
-        failed = self._ranks.failed()
-        if not failed:
+        if not self._ranks.failed():
             return self._processes.agent_signal == signal.SIGTERM
-        return all(rank.signal == signal.SIGTERM and rank.error is None for rank in failed)
+        return ended_by_sigterm(self._ranks)
 
     def _await_stop(self) -> Ending | None:
         """The stop that has reached a rank before its keeper: at a shutdown both get SIGTERM, in either order."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.attempt.plan import AttemptPlan
-from rekindle.keeper.attempt.shutdown import EXIT_GRACE, FAILURE_GRACE, ROOT_CAUSE_GRACE, STOP_GRACE
+from rekindle.keeper.attempt.shutdown import EXIT_GRACE, FAILURE_GRACE, ROOT_CAUSE_GRACE, SIGTERM_GRACE, STOP_GRACE
 from rekindle.keeper.attempt_result import (
     AttemptResult,
     Culprit,
@@ -78,9 +78,9 @@ class ClusterAttempt:
         ending = self._watch_until_ending() if error is None else Ending.AGENT_ENDED
         ran = max(time.monotonic() - self._running_since, 0.0)
         if ending.is_stop:
-            self._journal.write_nowait(RecordType.STOP_REQUESTED, attempt=self._plan.number, ending=ending)
+            self._record_stop(ending)
         if has_begun:
-            self._shut_down(ending)
+            ending = self._shut_down(ending)
             self._collect_results()
         result = AttemptResult(
             attempt=self._plan.number,
@@ -254,14 +254,33 @@ class ClusterAttempt:
 
     # --- ending
 
-    def _shut_down(self, ending: Ending) -> None:
-        """The same on all nodes, and no store ends before the last rank that may need it."""
+    def _record_stop(self, ending: Ending) -> None:
+        self._journal.write_nowait(RecordType.STOP_REQUESTED, attempt=self._plan.number, ending=ending)
+
+    def _shut_down(self, ending: Ending) -> Ending:
+        """The same on all nodes, and no store ends before the last rank that may need it; as in ``Shutdown``."""
         self._parts.send(End(self._plan.number, ending))
         if not ending.is_stop and ending is not Ending.DONE:
             self._find_root_cause(ending)
-            self._parts.send(Kill(self._plan.number))
+            if self._ended_by_sigterm() and (stop := self._await_stop()) is not None:
+                ending = stop
+                self._record_stop(ending)
+                self._parts.send(End(self._plan.number, ending))
+            else:
+                self._parts.send(Kill(self._plan.number))
         grace = STOP_GRACE.get(ending, max(EXIT_GRACE, FAILURE_GRACE)) + _LATE
         self._wait(grace, lambda: all(part.is_quiet or part.is_lost for part in self._parts))
+        return ending
+
+    def _ended_by_sigterm(self) -> bool:
+        """True where SIGTERM has ended processes of some node, and those of the others only have lost them."""
+        ended = [part.ended for part in self._parts if part.ended is not None]
+        return any(each.by_sigterm for each in ended) and all(each.by_sigterm or not each.cause_known for each in ended)
+
+    def _await_stop(self) -> Ending | None:
+        """The stop that has reached ranks before their keepers: when an allocation ends, all get SIGTERM."""
+        self._wait(SIGTERM_GRACE, lambda: self._requested_stop() is not None or self._parts.any_lost())
+        return self._requested_stop()
 
     def _find_root_cause(self, ending: Ending) -> None:
         if ending is Ending.HANG or ending is Ending.HOST_LOST:

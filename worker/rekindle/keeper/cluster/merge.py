@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from rekindle.keeper.attempt_result import AttemptResult, Ending, RankResult, final_ending
+from rekindle.keeper.attempt_result import AttemptResult, Ending, RankResult
 from rekindle.keeper.cluster.messages import NodeResult
-from rekindle.keeper.diagnosis import is_cascade, root_cause
+from rekindle.keeper.diagnosis import ended_by_sigterm, final_ending, is_cascade, root_cause
 
 N = TypeVar("N", int, float)
 
@@ -76,15 +76,15 @@ def _first_failed(found: Sequence[NodeResult], reports: Sequence[NodeReport]) ->
 
 
 def _ending(result: AttemptResult, reports: Sequence[NodeReport], stop: Ending | None) -> Ending:
-    """A lost node explains every lost connection, and no failure that came before."""
+    """A lost node explains every lost connection and every SIGTERM, and no other failure that came before."""
     ending = final_ending(result.ending, stop, result.ranks.values(), result.world_size)
     lost_at = min((report.lost_at for report in reports if report.lost is not None), default=float("inf"))
     if lost_at == float("inf") or ending is Ending.DONE or (ending.is_stop and result.drained):
         return ending
     if ending is Ending.HANG:
         return ending
-    cause = root_cause(result.ranks.values())
-    is_own = cause is not None and not is_cascade(cause) and cause.failed_at < lost_at
+    cause, by_sigterm = root_cause(result.ranks.values()), ended_by_sigterm(result.ranks.values())
+    is_own = cause is not None and not is_cascade(cause) and not by_sigterm and cause.failed_at < lost_at
     return Ending.RANK_FAILED if is_own else Ending.HOST_LOST
 
 

@@ -100,10 +100,14 @@ class Stalled:
 
 @dataclass(frozen=True, slots=True)
 class RanksEnded:
-    """After a failure: ``cause_known`` that is no consequence of another, or no rank of this node is left."""
+    """After a failure: ``cause_known`` that is no consequence of another, or no rank of this node is left.
+
+    ``by_sigterm``: nothing else has ended what has ended on this node.
+    """
 
     attempt: int
     cause_known: bool
+    by_sigterm: bool
 
 
 @dataclass(frozen=True, slots=True)

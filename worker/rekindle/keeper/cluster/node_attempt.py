@@ -141,27 +141,29 @@ class NodeAttempt(Attempt):
     # --- at the end
 
     def _shut_down(self, ending: Ending) -> Ending:
+        if ending is not Ending.DONE and not ending.is_stop:
+            ending = self._await_kill(ending)
         if ending is Ending.DONE:
             self._shutdown.await_exit()
         elif ending.is_stop:
             self._shutdown.stop_ranks(ending)
         else:
-            self._await_kill()
             self._kill_ranks(ending)
         self._link.send(Quiet(self._number))
         self._wait_for(lambda: self._may_finish)
         return ending
 
-    def _await_kill(self) -> None:
-        """Report what is known of the cause, until the leading keeper has heard enough."""
+    def _await_kill(self, ending: Ending) -> Ending:
+        """Report what is known of the cause, until the leading keeper has heard enough; return what it then says."""
         reported: RanksEnded | None = None
-        while not self._may_kill:
+        while not self._may_kill and self._agreed is ending:
             self._answer()
-            known = self._cause_is_known()
-            if (known or self._ranks.all_ended()) and (now := RanksEnded(self._number, known)) != reported:
+            known, by_sigterm = self._cause_is_known(), self._shutdown.ended_by_sigterm()
+            if (known or self._ranks.all_ended()) and (now := RanksEnded(self._number, known, by_sigterm)) != reported:
                 self._link.send(now)
                 reported = now
             self._handle_events(_INTERVAL)
+        return self._agreed or ending
 
     def _cause_is_known(self) -> bool:
         """Of a failure on this node that needs no look at the others."""
