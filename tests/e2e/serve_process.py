@@ -75,7 +75,11 @@ class ServeProcess:
             server = json.loads((self.home / "server.json").read_text())
         except (FileNotFoundError, ValueError):
             return None
-        return server if server["pid"] == self._process.pid else None
+        return server if server["pid"] == self._pid_of_its_own() else None
+
+    def _pid_of_its_own(self) -> int:
+        """The pid that the server itself sees."""
+        return self.pid
 
     def kill(self) -> None:
         """End the server as a crash would: it cannot announce its end."""
