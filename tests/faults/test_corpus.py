@@ -1,8 +1,10 @@
-"""A table of planted failures: what the outcome must say of each. Rank 1 is always the one that failed."""
+"""Tables of planted failures: what the outcome must say of each. Rank 1 is always the one that failed."""
 
 from dataclasses import dataclass
 
 import pytest
+
+from faults.mismatch import enclosing_function
 
 pytestmark = pytest.mark.short
 
@@ -66,6 +68,11 @@ CORPUS = [
     Planted("quota", "disk_full", "OSError", "quota"),
     Planted("store", "comm", "DistNetworkError"),
 ]
+HIDDEN = [
+    Planted("late", "hang", says="A collective of gloo timed out after 2 s: rank 1 has not reached the next"),
+    Planted("late_in_group", "hang", says="A collective of gloo timed out after 2 s: rank 1 has not reached the next"),
+]
+"""Functions of ``hidden.py``: the line is in the one of that name."""
 
 
 @pytest.mark.timeout(400)
@@ -80,6 +87,18 @@ def test_every_planted_failure_is_named_with_its_class_rank_and_own_exception(be
         if not is_right(planted, outcome)
     }
     assert wrong == {}
+
+
+@pytest.mark.timeout(300)
+def test_the_cause_is_named_that_what_ended_the_ranks_only_follows(begin):
+    run = begin("hidden.py", *(planted.name for planted in HIDDEN), hang_timeout=2.0)
+    assert run.finish() == "succeeded"
+    outcomes = run.outcomes()
+    assert len(outcomes) == len(HIDDEN) + 1
+    source = (run.run_dir.code / "train.py").read_text().splitlines()
+    for planted, outcome in zip(HIDDEN, outcomes, strict=False):
+        assert is_right(planted, outcome), (planted, outcome)
+        assert enclosing_function(source, outcome["line"]) == planted.name, (planted, outcome)
 
 
 def is_right(planted: Planted, outcome: dict) -> bool:

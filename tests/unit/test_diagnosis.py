@@ -11,7 +11,7 @@ from rekindle.contract.job import LaunchMode
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.keeper.attempt_result import AttemptResult, Crash, Culprit, Ending, Hang, RankResult
-from rekindle.keeper.diagnosis import diagnose, root_cause, signal_name
+from rekindle.keeper.diagnosis import diagnose, has_timed_out, root_cause, signal_name
 from rekindle.keeper.error_kinds import watchdog_report
 
 RESET = ("RuntimeError", "[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1")
@@ -315,6 +315,19 @@ def test_a_watchdogs_abort_after_a_timeout_is_the_hang_of_whoever_kept_the_rank_
     assert outcome.message == f"A collective of NCCL timed out{after}: {absent.description}."
     raised = diagnose(result(rank(0), rank(1, raised=("DistBackendError", text)), deserter=absent))
     assert (raised.klass, raised.rank) == ("hang", 0)
+
+
+@pytest.mark.parametrize("operation", ["recv", "send"])
+def test_a_timeout_of_gloo_is_the_hang_of_whoever_kept_the_rank_waiting(operation):
+    text = f"[/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 3000ms for {operation} operation to complete"
+    waited = rank(0, raised=("RuntimeError", text))
+    assert has_timed_out(waited)
+    outcome = diagnose(result(waited, KILLED_BY_US, deserter=LEFT))
+    assert (outcome.klass, outcome.rank, outcome.file, outcome.line) == ("hang", 1, "train.py", 5)
+    assert outcome.message == "A collective of gloo timed out after 3 s: rank 1 had finished."
+    assert outcome.evidence["first_error"] == f"Rank 0 timed out in gloo: {text}"
+    assert diagnose(result(waited, rank(1, raised=BUG, at=2.0))).rank == 1
+    assert not has_timed_out(rank(0, raised=("ValueError", "Timed out waiting 3000ms for recv operation of my own")))
 
 
 @pytest.mark.parametrize("text", [PEER_GONE, PEER_GONE_LEGACY])

@@ -19,6 +19,7 @@ from rekindle.keeper.error_kinds import (
     class_of,
     device_error,
     device_error_in,
+    gloo_timeout,
     hardware_xid,
     is_comm_error,
     watchdog_report,
@@ -71,7 +72,7 @@ def diagnose(result: AttemptResult) -> Outcome:
 
 def _failed_rank(culprit: RankResult, result: AttemptResult) -> Outcome:
     """``culprit`` is the rank that failed first of its own accord, or that was the first to notice a failure."""
-    report = watchdog_report(_watchdog_text(culprit))
+    report = _timeout_or_abort(culprit)
     if report is not None and (culprit.error is None or report.is_timeout):
         return _ended_by_watchdog(culprit, report, result)
     if culprit.error is not None:
@@ -120,14 +121,16 @@ def is_cascade(rank: RankResult) -> bool:
 
 
 def has_timed_out(rank: RankResult) -> bool:
-    """True where NCCL's watchdog has ended the rank since a collective took too long: it waited, as in a hang."""
-    report = watchdog_report(_watchdog_text(rank))
+    """True where gloo or NCCL's watchdog has ended a collective that took too long: the rank waited, as in a hang."""
+    report = _timeout_or_abort(rank)
     return report is not None and report.is_timeout
 
 
-def _watchdog_text(rank: RankResult) -> str:
-    """A watchdog aborts the process, or has the collective raise."""
-    return rank.watchdog or ("" if rank.error is None or not is_comm_error(rank.error) else rank.error.message)
+def _timeout_or_abort(rank: RankResult) -> WatchdogReport | None:
+    """A watchdog aborts the process, or has the collective raise; gloo's collectives raise by themselves."""
+    if rank.watchdog or rank.error is None or not is_comm_error(rank.error):
+        return watchdog_report(rank.watchdog or "")
+    return watchdog_report(rank.error.message) or gloo_timeout(rank.error.message)
 
 
 def signal_name(number: int | None) -> str:
@@ -276,7 +279,8 @@ def _lost_connections(first: RankResult, error: RankError, result: AttemptResult
 
 def _ended_by_watchdog(first: RankResult, report: WatchdogReport, result: AttemptResult) -> Outcome:
     """A rank that its own GPU has failed; else one that has waited: who kept it waiting is to blame."""
-    ended = f"Rank {first.rank} was ended by NCCL's watchdog"
+    how = "timed out in gloo" if report.library == "gloo" else "was ended by NCCL's watchdog"
+    ended = f"Rank {first.rank} {how}"
     if (device := device_error_in(report.line)) is not None:
         evidence = _hardware(first, device, report.line, result)
         message = f"{ended}: {report.line}. {device.advice}"
@@ -290,7 +294,7 @@ def _ended_by_watchdog(first: RankResult, report: WatchdogReport, result: Attemp
     who = result.deserter or Culprit(None, f"rank {first.rank} waited for the others")
     after = "" if report.seconds is None else f" after {report.seconds:.0f} s"
     position = {"rank": who.rank, "file": who.file, "line": who.line}
-    message = f"A collective of NCCL timed out{after}: {who.description}."
+    message = f"A collective of {report.library} timed out{after}: {who.description}."
     return _outcome(result, OutcomeClass.HANG, message, evidence=evidence, **position)
 
 

@@ -21,6 +21,7 @@ _WATCHDOG = re.compile(
 )
 """What NCCL's backends of torch 2.11 to 2.15 write before they abort a rank: mostly one that only waits for others."""
 _WATCHDOG_SECONDS = re.compile(r"ran for (\d{1,12}) milliseconds")
+_GLOO_TIMEOUT = re.compile(r".*Timed out waiting (\d{1,12})ms for (?:send|recv) operation.*")
 _MEMORY_ERRORS = {"MemoryError", "OutOfMemoryError"}
 _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|STATUS_\w*ALLOC\w*_FAILED", re.IGNORECASE)
 _FOLLOWED = re.compile(
@@ -168,11 +169,12 @@ def is_comm_error(error: RankError) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WatchdogReport:
-    """What NCCL's watchdog has found before it ended a rank."""
+    """What NCCL's watchdog has found before it ended a rank, or a collective of gloo that took too long."""
 
     line: str
     is_timeout: bool  # a collective that took too long; else an error, mostly that a peer had gone
     seconds: float | None = None  # how long the collective took
+    library: str = "NCCL"
 
 
 def watchdog_report(text: str) -> WatchdogReport | None:
@@ -184,6 +186,12 @@ def watchdog_report(text: str) -> WatchdogReport | None:
     line = (timeouts or found)[0][0].strip()
     seconds = _WATCHDOG_SECONDS.search(line)
     return WatchdogReport(line[:500], bool(timeouts), None if seconds is None else int(seconds[1]) / 1000)
+
+
+def gloo_timeout(message: str) -> WatchdogReport | None:
+    """The timeout that the exception of a collective of gloo reports; None for another exception."""
+    match = _GLOO_TIMEOUT.search(message)
+    return None if match is None else WatchdogReport(match[0][:500], True, int(match[1]) / 1000, "gloo")
 
 
 def device_error(error: RankError) -> DeviceError | None:

@@ -11,7 +11,7 @@ from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt.processes import AttemptProcesses
 from rekindle.keeper.attempt_result import Culprit, Ending, RankResult
 from rekindle.keeper.buffered_journal import AttemptJournal
-from rekindle.keeper.diagnosis import ended_by_sigterm, is_cascade, root_cause
+from rekindle.keeper.diagnosis import ended_by_sigterm, has_timed_out, is_cascade, root_cause
 from rekindle.keeper.hangs.detector import HangDetector
 from rekindle.keeper.torchrun.launcher import AgentLauncher
 
@@ -104,8 +104,16 @@ class Shutdown:
         """Kill the ranks that have not failed, now that it is known which one failed first."""
         cause = root_cause(self._ranks)
         if cause is not None and (is_cascade(cause) or self._detector.is_aborted_by_gloo(cause)):
-            self.deserter = self._detector.find_deserter(self._ranks, self._handle_events)
+            self.deserter = self._find_deserter()
         self.kill_others(cause)
+
+    def _find_deserter(self) -> Culprit | None:
+        """Look again where the rank that was found has timed out since: it waited for the others, too."""
+        found = self._detector.find_deserter(self._ranks, self._handle_events)
+        timed_out = {rank.rank for rank in self._ranks.failed() if has_timed_out(rank)}
+        if found is None or found.rank not in timed_out:
+            return found
+        return self._detector.find_deserter(self._ranks, self._handle_events)
 
     def _root_cause_is_known(self) -> bool:
         """Or nothing more will be."""
