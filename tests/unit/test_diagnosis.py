@@ -330,6 +330,21 @@ def test_a_timeout_of_gloo_is_the_hang_of_whoever_kept_the_rank_waiting(operatio
     assert not has_timed_out(rank(0, raised=("ValueError", "Timed out waiting 3000ms for recv operation of my own")))
 
 
+def test_lost_connections_hide_no_exception_that_was_being_handled():
+    hidden = rank(1, raised=BUG).error
+    lost = rank(1, raised=RESET, at=3.0)
+    lost.error = replace(lost.error, line=9, context=replace(lost.error, context=hidden))
+    peer = rank(0, raised=RESET, at=2.0)
+    outcome = diagnose(result(peer, lost, deserter=LEFT))
+    assert (outcome.klass, outcome.rank, outcome.exception, outcome.line) == ("user_error", 1, "ValueError", 7)
+    assert outcome.message == (
+        "Rank 1 raised ValueError at train.py:7: boom. While it was handled, a collective at train.py:9 failed."
+    )
+    assert diagnose(result(rank(0, raised=("KeyError", "x"), at=4.0), lost)).exception == "KeyError"
+    lost.error = replace(lost.error, context=replace(hidden, file="/lib/queue.py"))
+    assert diagnose(result(peer, lost)).klass is OutcomeClass.COMM
+
+
 @pytest.mark.parametrize("text", [PEER_GONE, PEER_GONE_LEGACY])
 def test_a_watchdogs_abort_after_a_peer_had_gone_is_a_cascade(text):
     outcome = ended_by_watchdog(text, rank(0, ended_at=1.2, by=9))

@@ -87,6 +87,17 @@ def test_what_a_rank_does_may_end_unless_it_waits_for_another_or_can_do_nothing_
     assert find_culprit(observations, finished).may_end is may_end
 
 
+def test_exceptions_are_added_whichever_rank_has_them_and_name_a_rank_where_nothing_else_differs():
+    handling = {"exceptions": "rank 1 is handling ValueError: bad (train.py:3)"}
+    found = find_culprit([observed(0, SLEEPING, 7), observed(1, WAITING, 8, **handling)])
+    assert (found.rank, found.description.partition("; ")[2]) == (0, handling["exceptions"])
+    found = find_culprit([observed(0, WAITING, 8), observed(1, WAITING, 8, **handling)])
+    assert found.rank == 1
+    assert found.description == f"rank 1 waits for the others at train.py:7; {handling['exceptions']}"
+    both = find_culprit([observed(rank, WAITING, 8, **handling) for rank in range(9)])
+    assert (both.rank, both.description.count("; ")) == (None, 4)
+
+
 def test_the_stack_of_a_crash_is_that_of_the_thread_that_has_crashed():
     dump = (
         "Fatal Python error: Segmentation fault\n\n"

@@ -42,6 +42,30 @@ def test_the_exception_of_a_data_loaders_worker_is_named_with_its_own_line(tmp_p
     assert found.message.splitlines()[0] == "Caught ValueError in DataLoader worker process 0: ValueError: boom"
 
 
+def test_the_exceptions_that_were_being_handled_are_recorded_with_their_lines_and_no_endless_chain(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("try:\n    int('x')\nfinally:\n    [][1]\n")
+    with pytest.raises(IndexError) as raised:
+        exec(compile(script.read_text(), str(script), "exec"))  # noqa: S102  # a script's lines
+    found = describe(1, raised.value, tmp_path)
+    assert (found.exception, found.line, found.context.exception, found.context.line) == (
+        "IndexError",
+        4,
+        "ValueError",
+        2,
+    )
+    assert "ValueError" in found.traceback
+    assert found.context.traceback == ""
+    raised.value.__suppress_context__ = True
+    assert describe(1, raised.value, tmp_path).context is None
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    names, record = [], describe(1, first, tmp_path)
+    while record := record.context:
+        names.append(record.message)
+    assert names == ["second", "first", "second", "first"]
+
+
 @pytest.mark.parametrize("quoted", ["Traceback (most recent call last):\n", "x\nTraceback (most recent call last):\n"])
 def test_a_quoted_traceback_that_is_cut_off_is_only_text(tmp_path, quoted):
     assert described(ValueError(quoted), tmp_path).message == quoted

@@ -2,7 +2,9 @@
 
 import datetime
 import os
+import queue
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import torch
 import torch.distributed as dist
 
 LONG, SHORT = datetime.timedelta(minutes=5), datetime.timedelta(seconds=2)
+
+SHORT_GROUPS = ("late_in_group", "fail_in_finally")
 
 
 def late(_group):
@@ -20,12 +24,36 @@ def late_in_group(_group):
     time.sleep(3600)
 
 
+def produce():
+    raise ValueError("the shard is broken")
+
+
+def wait_for_dead_thread(_group):
+    batches = queue.Queue()
+    threading.Thread(target=produce, name="producer").start()
+    batches.get()
+
+
+def wait_in_finally(_group):
+    try:
+        raise ValueError("the loss is negative")
+    finally:
+        dist.recv(torch.ones(1), src=0)  # nobody sends
+
+
+def fail_in_finally(group):
+    try:
+        raise ValueError("the loss is negative")
+    finally:
+        dist.recv(torch.ones(1), src=0, group=group)
+
+
 def main():
     attempt = int(os.environ["REKINDLE_ATTEMPT"])
     fault = (sys.argv[1:] + [""] * attempt)[attempt - 1]
     Path(os.environ["REKINDLE_SNAPSHOT_DIR"], f"progress-{attempt}").touch()  # each failure is the first since progress
     dist.init_process_group("gloo", timeout=SHORT if fault == "late" else LONG)
-    group = dist.new_group([0, 1], timeout=SHORT) if fault == "late_in_group" else None
+    group = dist.new_group([0, 1], timeout=SHORT) if fault in SHORT_GROUPS else None
     for step in range(5):
         dist.all_reduce(torch.ones(10), group=group)
         print("step", step)

@@ -19,9 +19,12 @@ _RECORDERS = (
     *(f"fr_trace_json?backend={name}&" for name in HOOKED_RECORDERS),
     "dump_nccl_trace_json?",
 )
+EXCEPTIONS = "rekindle_exceptions"
+"""Handler that a rank adds to the server: it answers with a clause about its exceptions, "" where there are none."""
 _NONSENSE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 """What reading an answer may raise: a script may put anything where the socket was."""
 _MAX_ANSWER = 64 << 20  # bytes
+_MAX_CLAUSE = 2000  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,13 @@ def collective_history(rank_dir: RankDir, *, on_gpu: bool = False) -> list[Colle
     """The latest collectives of a rank that runs; None where it does not answer."""
     dumps = list(_dumps(rank_dir, "", on_gpu=on_gpu))
     return None if dumps[0] is None else parse_history(*dumps)
+
+
+def exceptions(rank_dir: RankDir) -> str:
+    """Such as ``rank 1 is handling ValueError: … (train.py:12)``; empty where there is none, or the rank is silent."""
+    with suppress(*_NONSENSE):
+        return str(json.loads(query(rank_dir, EXCEPTIONS) or b"")["exceptions"])[:_MAX_CLAUSE]
+    return ""
 
 
 def last_collective(rank_dir: RankDir, *, on_gpu: bool = False) -> int | None:

@@ -7,6 +7,7 @@ the evidence and never blamed while another rank has a cause of its own.
 import re
 import signal
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 from rekindle.contract.job import LaunchMode
@@ -21,6 +22,7 @@ from rekindle.keeper.error_kinds import (
     device_error_in,
     gloo_timeout,
     hardware_xid,
+    hidden_cause,
     is_comm_error,
     watchdog_report,
 )
@@ -72,6 +74,8 @@ def diagnose(result: AttemptResult) -> Outcome:
 
 def _failed_rank(culprit: RankResult, result: AttemptResult) -> Outcome:
     """``culprit`` is the rank that failed first of its own accord, or that was the first to notice a failure."""
+    if is_cascade(culprit) and (hiding := _first_that_hides(result.ranks.values())) is not None:
+        return _hidden_outcome(*hiding, result)
     report = _timeout_or_abort(culprit)
     if report is not None and (culprit.error is None or report.is_timeout):
         return _ended_by_watchdog(culprit, report, result)
@@ -131,6 +135,13 @@ def _timeout_or_abort(rank: RankResult) -> WatchdogReport | None:
     if rank.watchdog or rank.error is None or not is_comm_error(rank.error):
         return watchdog_report(rank.watchdog or "")
     return watchdog_report(rank.error.message) or gloo_timeout(rank.error.message)
+
+
+def _first_that_hides(ranks: Iterable[RankResult]) -> tuple[RankResult, RankError, RankError] | None:
+    """The first rank whose lost connection hides its own exception: the rank, its error, and that cause."""
+    failed = sorted((rank for rank in ranks if rank.failed), key=lambda rank: rank.failed_at)
+    errors = [(rank, rank.error) for rank in failed if rank.error is not None]
+    return next(((rank, each, cause) for rank, each in errors if (cause := hidden_cause(each)) is not None), None)
 
 
 def signal_name(number: int | None) -> str:
@@ -329,6 +340,13 @@ def _exception_outcome(rank: RankResult, error: RankError, result: AttemptResult
         retryable=not _is_certain_bug(error),
         evidence=evidence,
     )
+
+
+def _hidden_outcome(rank: RankResult, error: RankError, cause: RankError, result: AttemptResult) -> Outcome:
+    where = "" if error.file is None else f" at {error.file}:{error.line}"
+    outcome = _exception_outcome(rank, replace(cause, traceback=error.traceback), result)
+    stop = "" if outcome.message.endswith(".") else "."
+    return replace(outcome, message=f"{outcome.message}{stop} While it was handled, a collective{where} failed.")
 
 
 def _gpu_of(rank: RankResult, result: AttemptResult) -> str:

@@ -167,6 +167,14 @@ def is_comm_error(error: RankError) -> bool:
     return lost and not is_short and device_error(error) is None
 
 
+def hidden_cause(error: RankError) -> RankError | None:
+    """The script's own exception that was being handled when the communication failed, as in a ``finally``."""
+    cause = error.context if is_comm_error(error) else None
+    while cause is not None and is_comm_error(cause):
+        cause = cause.context
+    return None if cause is None or cause.file is None or cause.file.startswith("/") else cause
+
+
 @dataclass(frozen=True, slots=True)
 class WatchdogReport:
     """What NCCL's watchdog has found before it ended a rank, or a collective of gloo that took too long."""

@@ -4,6 +4,7 @@ import re
 import sys
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -13,6 +14,8 @@ from rekindle.contract.safe_open import read_end
 _MAX_MESSAGE = 4000  # characters
 _MAX_TRACEBACK = 64_000  # characters
 _STDERR_TAIL = 4000  # bytes
+_MAX_CONTEXTS = 4
+_MAX_SUMMARY = 300  # characters
 _MESSENGERS = {"ProcessRaisedException"}  # they only carry the exception of another process
 _TRACEBACK = "Traceback (most recent call last):\n"
 _QUOTED_FRAME = re.compile(r'^ *File "(.*)", line (\d+), in ', re.MULTILINE)
@@ -22,10 +25,13 @@ _UNPICKLER_REASON = re.compile(
 _ERROR_LINE = re.compile(r"\berror: ", re.IGNORECASE)
 
 
-def describe(rank: int, error: BaseException, code: Path, stderr: Path | None = None) -> RankError:
+def describe(
+    rank: int, error: BaseException, code: Path, stderr: Path | None = None, *, contexts: int = _MAX_CONTEXTS
+) -> RankError:
     """The record of ``error``; its file is relative to ``code``, the user's code directory, where it is in it.
 
     ``stderr`` is what the script has written there, which says why it has exited where the exit itself does not.
+    At most ``contexts`` exceptions that were being handled are recorded with it.
     """
     exception, message, (file, line) = type(error).__name__, _message(error), position(error, code)
     if (nested := _nested(message, code)) is not None:
@@ -48,7 +54,22 @@ def describe(rank: int, error: BaseException, code: Path, stderr: Path | None = 
         exit_code=exit_code(error) if isinstance(error, SystemExit) else None,
         at=time.time(),
         at_monotonic=time.monotonic(),
+        context=_context(rank, error, code, contexts),
     )
+
+
+def _context(rank: int, error: BaseException, code: Path, contexts: int) -> RankError | None:
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if before is None or not contexts:
+        return None
+    return replace(describe(rank, before, code, contexts=contexts - 1), traceback="")
+
+
+def summarize(error: BaseException, code: Path) -> str:
+    """Such as ``ValueError: bad value (train.py:12)``."""
+    file, line = position(error, code)
+    text = ": ".join(filter(None, (type(error).__name__, _first_line(_message(error)))))
+    return text[:_MAX_SUMMARY] + ("" if file is None else f" ({file}:{line})")
 
 
 def _nested(message: str, code: Path) -> tuple[str, str, tuple[str, int] | None] | None:

@@ -10,13 +10,17 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from rekindle.contract.chaos import CHAOS_SIGNAL, Fault
-from rekindle.contract.debug_socket import HOOKED_RECORDERS
+from rekindle.contract.debug_socket import EXCEPTIONS, HOOKED_RECORDERS
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import STACK_SIGNAL
+from rekindle.rank.failure import position, summarize
 
 _C10D = "torch._C._distributed_c10d"  # torch's own name for what torch.distributed is made of
 _KEPT_COLLECTIVES = 1000
@@ -24,7 +28,9 @@ _DUMP_SECONDS = 1.0
 _KEPT_KEYS = (
     "time_created_ns", "is_p2p", "profiling_name", "process_group", "collective_seq_id", "input_sizes", "input_dtypes",
 )  # fmt: skip
+_MAX_DEAD_THREADS = 3
 _servers: list[object] = []
+_dead_threads: list[str] = []  # the first that ended by an exception: "thread loader of rank 1 had ended by …"
 
 
 class InjectedError(RuntimeError):
@@ -54,26 +60,56 @@ def install_fault_handler(rank_dir: RankDir) -> None:
     signal.signal(CHAOS_SIGNAL, inject)
 
 
-def open_debug_server(rank_dir: RankDir) -> None:
+def record_thread_exceptions(rank: int, code: Path) -> None:
+    """Remember what ends a thread: the main thread may wait for it for ever. Python's own hook still prints it."""
+    before = threading.excepthook
+
+    def record(ended: threading.ExceptHookArgs) -> None:
+        if ended.exc_value is not None and ended.exc_type is not SystemExit and len(_dead_threads) < _MAX_DEAD_THREADS:
+            name = "" if ended.thread is None else f" {ended.thread.name}"
+            _dead_threads.append(f"thread{name} of rank {rank} had ended by {summarize(ended.exc_value, code)}")
+        before(ended)
+
+    threading.excepthook = record
+
+
+def open_debug_server(rank_dir: RankDir, rank: int, code: Path) -> None:
     """Listen on ``RankDir.debug_socket``, readable by this user only, once torch.distributed is loaded.
 
     Torch's server answers from a thread of its own, also while a collective blocks the script. In a fresh interpreter
     (a cold attempt) the script imports torch, after it has set what torch reads at import; an audit hook sees that,
     since an import changes nothing for the script where a hook in ``sys.meta_path`` would. Call it before the rank's
-    output is captured, since the server announces itself on stderr.
+    output is captured, since the server announces itself on stderr. It also answers about the ``rank``'s exceptions.
     """
+
+    def listen() -> None:
+        with suppress(AttributeError):  # of a torch that cannot
+            sys.modules[_C10D]._register_handler(EXCEPTIONS, partial(_answer_exceptions, rank, code))
+        _listen(rank_dir)
+
     if _C10D in sys.modules:
         with suppress(AttributeError):  # of a torch that has none
-            _listen(rank_dir)
+            listen()
         return
     rank_pid = os.getpid()
 
     def listen_when_loaded(event: str, _: tuple[object, ...]) -> None:
         if event == "import" and not _servers and _C10D in sys.modules and os.getpid() == rank_pid:
             with suppress(Exception), _stderr_dropped():
-                _listen(rank_dir)
+                listen()
 
     sys.addaudithook(listen_when_loaded)
+
+
+def _answer_exceptions(rank: int, code: Path, _request: object, response: Any) -> None:
+    """In a thread of the server: what the main thread is handling, as in a ``finally``, and what has ended threads."""
+    current: Any = sys._current_exceptions().get(threading.main_thread().ident or 0)
+    handled = current[1] if isinstance(current, tuple) else current  # before Python 3.12 as of ``sys.exc_info``
+    clauses = list(_dead_threads)
+    if handled is not None and not Path(position(handled, code)[0] or "/").is_absolute():
+        clauses.insert(0, f"rank {rank} is handling {summarize(handled, code)}")
+    response.set_content(json.dumps({"exceptions": "; ".join(clauses)}), "application/json")
+    response.set_status(200)
 
 
 def save_collectives(rank_dir: RankDir) -> None:

@@ -39,7 +39,13 @@ from rekindle.rank.agent_store import leave_agent_store_to_this_rank
 from rekindle.rank.entrypoint import reset_multiprocessing, run_target
 from rekindle.rank.failure import describe, exit_code, position, print_like_python
 from rekindle.rank.file_tracking import track_files
-from rekindle.rank.handlers import install_fault_handler, open_debug_server, register_stack_dump, save_collectives
+from rekindle.rank.handlers import (
+    install_fault_handler,
+    open_debug_server,
+    record_thread_exceptions,
+    register_stack_dump,
+    save_collectives,
+)
 from rekindle.rank.output import capture_output, flush_open_files
 
 EXIT_LIMIT = 120.0  # seconds; the upload of a tracker may take long
@@ -59,7 +65,7 @@ def main() -> None:
     if used_cuda is not None:  # a fresh interpreter in place of a fork, whose descriptors the script must not inherit
         for fd in open_descriptors() - {0, 1, 2}:
             os.set_inheritable(fd, False)
-    _become_a_rank(env, env.rank_dir)
+    _become_a_rank(env, env.rank_dir, env.run_dir.code)
     spec = JobSpec.from_json(json.loads(env.run_dir.spec.read_bytes()))
     bind_to_cores(env)
     announce_share(spec)
@@ -89,7 +95,7 @@ def main() -> None:
     end()
 
 
-def _become_a_rank(env: RankEnv, rank_dir: RankDir) -> None:
+def _become_a_rank(env: RankEnv, rank_dir: RankDir, code: Path) -> None:
     """Reset what the agent has set in this process, and end it when the agent ends."""
     die_with_parent(os.getppid())
     forbid_core_dumps()
@@ -100,7 +106,8 @@ def _become_a_rank(env: RankEnv, rank_dir: RankDir) -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     rank_dir.root.mkdir(parents=True, exist_ok=True)
-    open_debug_server(rank_dir)
+    open_debug_server(rank_dir, env.rank, code)
+    record_thread_exceptions(env.rank, code)
     capture_output(rank_dir)
     register_stack_dump(rank_dir)
     install_fault_handler(rank_dir)

@@ -82,6 +82,7 @@ class RankError(JsonRecord):
     exit_code: int | None  # of ``sys.exit(n)``; None for other exceptions
     at: float  # seconds since the epoch
     at_monotonic: float  # seconds, comparable between the ranks of one machine
+    context: "RankError | None" = None  # that was being handled when this one was raised; without its traceback
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from rekindle.keeper.ranks.probe import RankSample
 from rekindle.rank.failure import relative_to_code
 
 _LOADER = "torch/utils/data/dataloader.py"
+_MAX_EXCEPTIONS = 4  # in a sentence
 _STOPPED = "T"  # the kernel's letter
 _STATES = {_STOPPED: "is stopped (SIGSTOP)", "t": "is stopped by a debugger", "D": "is in uninterruptible sleep"}
 
@@ -28,6 +29,7 @@ class RankObservation:
     waits: bool = False  # for other ranks, whatever its frames show: NCCL's collectives return at once
     answers: bool = True  # its recorder does; it does not where the rank is stopped, or holds the GIL
     kernel_call: str | None = None  # the kernel's function in which its main thread waits; "" where it runs
+    exceptions: str = ""  # that it is handling, or that have ended its threads, as a clause
 
     @property
     def is_absent(self) -> bool:
@@ -94,6 +96,16 @@ def position_in_code(frames: Sequence[Frame], code: Path) -> Frame | None:
 
 def find_culprit(world: Sequence[RankObservation], finished: Sequence[FinishedRank] = ()) -> Culprit:
     """The rank that the others wait for, by the strongest evidence there is."""
+    return _with_exceptions(_find_culprit(world, finished), world)
+
+
+def _with_exceptions(found: Culprit, world: Sequence[RankObservation]) -> Culprit:
+    """``found`` with what may be the cause behind it, whichever rank has it."""
+    exceptions = [rank.exceptions for rank in world if rank.exceptions][:_MAX_EXCEPTIONS]
+    return replace(found, description="; ".join([found.description, *exceptions]))
+
+
+def _find_culprit(world: Sequence[RankObservation], finished: Sequence[FinishedRank]) -> Culprit:
     for rank in world:
         if (state := _STATES.get(rank.sample.state or "")) is not None:
             return replace(_blame(rank, state), may_end=rank.sample.state != _STOPPED)
@@ -109,6 +121,8 @@ def find_culprit(world: Sequence[RankObservation], finished: Sequence[FinishedRa
     may_end = all(rank.may_end for rank in world)
     if finished:
         return replace(_blame_finished(finished[0], world), may_end=may_end)
+    if len(suspects := [rank for rank in world if rank.exceptions]) == 1:
+        return _blame(suspects[0], "waits for the others")
     return Culprit(None, "all ranks wait at " + (_positions(world) or "unknown positions"), may_end=may_end)
 
 
@@ -122,6 +136,13 @@ def find_deserter(
     """
     if any(rank.waits for rank in failed):
         return find_culprit([*failed, *running], finished)
+    found = _find_deserter(failed, running, finished)
+    return None if found is None else _with_exceptions(found, running)
+
+
+def _find_deserter(
+    failed: Sequence[RankObservation], running: Sequence[RankObservation], finished: Sequence[FinishedRank]
+) -> Culprit | None:
     if finished and len(finished) <= len(failed):
         return _blame_finished(finished[0], failed)
     if finished:

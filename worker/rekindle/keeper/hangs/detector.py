@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rekindle.contract.debug_socket import collective_history, last_collective, parse_history, query
+from rekindle.contract.debug_socket import collective_history, exceptions, last_collective, parse_history, query
 from rekindle.contract.files import has_free_space, write_json
 from rekindle.contract.python_stacks import Frame, main_stack, waits_for_gpu
 from rekindle.contract.run_dir.json_records import read_record
@@ -307,6 +307,7 @@ class HangDetector:
                 waits=sample.device == "cuda" and sample.in_collective,
                 answers=histories[rank] is not None,
                 kernel_call=calls[rank],
+                exceptions="" if histories[rank] is None else exceptions(self._dir.rank(rank)),
             )
             for rank, sample in world.items()
         ]
