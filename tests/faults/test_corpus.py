@@ -73,6 +73,7 @@ HIDDEN = [
     Planted("late_in_group", "hang", says="A collective of gloo timed out after 2 s: rank 1 has not reached the next"),
     Planted("wait_for_dead_thread", "hang", says="; thread producer of rank 1 had ended by ValueError: the shard is b"),
     Planted("wait_in_finally", "hang", says="; rank 1 is handling ValueError: the loss is negative (train.py:"),
+    Planted("other_shape", USER, says="all_reduce number 6 ([[1]] Float) at train.py:"),
     Planted("fail_in_finally", USER, "ValueError", "the loss is negative. While it was handled, a collective at train"),
 ]
 """Functions of ``hidden.py``: the line is in the one of that name."""

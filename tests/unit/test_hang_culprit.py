@@ -1,9 +1,11 @@
 """Which rank causes a hang: the strongest evidence decides."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rekindle.contract.debug_socket import Collective
 from rekindle.contract.python_stacks import Frame, crash_dump, crashed_stack, main_stack
 from rekindle.keeper.hangs.culprit import FinishedRank, RankObservation, find_culprit, position_in_code
 from rekindle.keeper.ranks.probe import RankSample
@@ -87,6 +89,29 @@ def test_what_a_rank_does_may_end_unless_it_waits_for_another_or_can_do_nothing_
     assert find_culprit(observations, finished).may_end is may_end
 
 
+def test_both_sides_of_a_mismatch_are_shown_where_nothing_shows_which_one_is_wrong():
+    ten, eleven = Collective("0", 1, "all_reduce", "[[10]] Float"), Collective("0", 1, "all_reduce", "[[11]] Float")
+    found = find_culprit([observed(0, WAITING, 1, history=[ten]), observed(1, WAITING, 1, history=[eleven])])
+    assert (found.rank, found.description) == (
+        None,
+        "rank 0 called all_reduce number 1 ([[10]] Float) at train.py:7 where rank 1 called all_reduce number 1 "
+        "([[11]] Float) at train.py:7",
+    )
+
+
+def test_a_rank_that_has_returned_from_its_wrong_collective_is_named_with_the_line_where_it_is_now():
+    usual = [Collective("0", number, "all_reduce", "[[10]] Float") for number in range(1, 5)]
+    wrong = replace(usual[2], shape="[[11]] Float")
+    found = find_culprit(
+        [observed(0, WAITING, history=usual[:3]), observed(1, WAITING, history=[*usual[:2], wrong, usual[3]])]
+    )
+    assert (found.rank, found.description) == (
+        1,
+        "rank 1 called all_reduce number 3 ([[11]] Float) where the others called all_reduce number 3 ([[10]] Float), "
+        "and is now at train.py:7",
+    )
+
+
 def test_exceptions_are_added_whichever_rank_has_them_and_name_a_rank_where_nothing_else_differs():
     handling = {"exceptions": "rank 1 is handling ValueError: bad (train.py:3)"}
     found = find_culprit([observed(0, SLEEPING, 7), observed(1, WAITING, 8, **handling)])
@@ -107,6 +132,8 @@ def test_the_stack_of_a_crash_is_that_of_the_thread_that_has_crashed():
     )
     assert crash_dump(f"epoch 1\n{dump}") == dump
     assert crashed_stack(dump) == [Frame("/code/data.py", 3, "read")]
+    own = dump.replace("/code/data.py", "/lib/rekindle/rank/handlers.py")
+    assert crashed_stack(own) == []
     assert crash_dump("Traceback …") is None
     assert crashed_stack("Fatal Python error: Aborted\n\n<no Python frame>\n") == []
 

@@ -48,6 +48,10 @@ def fail_in_finally(group):
         dist.recv(torch.ones(1), src=0, group=group)
 
 
+def other_shape(_group):
+    dist.all_reduce(torch.ones(1))
+
+
 def main():
     attempt = int(os.environ["REKINDLE_ATTEMPT"])
     fault = (sys.argv[1:] + [""] * attempt)[attempt - 1]

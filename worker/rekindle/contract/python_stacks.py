@@ -7,6 +7,7 @@ from dataclasses import dataclass
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9}) in (?P<function>.*)$')
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+")
 _ENTRYPOINT = "rekindle/rank/entrypoint.py"
+_HANDLERS = "rekindle/rank/handlers.py"
 _COLLECTIVES = "torch/distributed/distributed_c10d.py"
 _BACKWARD = re.compile(r"torch/autograd/(graph|__init__)\.py$")
 _WAITING = re.compile(
@@ -48,7 +49,8 @@ def crash_dump(text: str) -> str | None:
 def crashed_stack(dump: str) -> list[Frame]:
     """The frames of the thread that has crashed, innermost first, down to the script's."""
     before, current, thread = dump.rpartition("Current thread 0x")
-    return main_stack((current + thread).partition("\n\n")[0]) if current else main_stack(before)
+    frames = main_stack((current + thread).partition("\n\n")[0]) if current else main_stack(before)
+    return [frame for frame in frames if not frame.file.endswith(_HANDLERS)]
 
 
 def called_collective(frames: Sequence[Frame]) -> str | None:

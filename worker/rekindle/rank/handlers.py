@@ -29,7 +29,10 @@ _KEPT_KEYS = (
     "time_created_ns", "is_p2p", "profiling_name", "process_group", "collective_seq_id", "input_sizes", "input_dtypes",
 )  # fmt: skip
 _MAX_DEAD_THREADS = 3
+_NVIDIA_DRIVER = Path("/dev/nvidiactl")
+_TerminateHandler = ctypes.CFUNCTYPE(None)
 _servers: list[object] = []
+_terminate_handlers: list[Any] = []
 _dead_threads: list[str] = []  # the first that ended by an exception: "thread loader of rank 1 had ended by …"
 
 
@@ -86,6 +89,8 @@ def open_debug_server(rank_dir: RankDir, rank: int, code: Path) -> None:
         with suppress(AttributeError):  # of a torch that cannot
             sys.modules[_C10D]._register_handler(EXCEPTIONS, partial(_answer_exceptions, rank, code))
         _listen(rank_dir)
+        if not _NVIDIA_DRIVER.exists():  # a watchdog of NCCL must end a rank also where another thread holds the GIL
+            _save_collectives_before_abort(rank_dir)
 
     if _C10D in sys.modules:
         with suppress(AttributeError):  # of a torch that has none
@@ -120,6 +125,21 @@ def save_collectives(rank_dir: RankDir) -> None:
     dump = threading.Thread(target=_dump_collectives, args=(rank_dir,), daemon=True)
     dump.start()
     dump.join(_DUMP_SECONDS)
+
+
+def _save_collectives_before_abort(rank_dir: RankDir) -> None:
+    """gloo ends a rank that gets another message than it awaits by C++'s ``terminate``, in a thread of its own."""
+    set_terminate = ctypes.CDLL("libstdc++.so.6")._ZSt13set_terminatePFvvE
+    set_terminate.restype, set_terminate.argtypes = _TerminateHandler, [_TerminateHandler]
+    rank_pid = os.getpid()
+
+    def save() -> None:
+        if os.getpid() == rank_pid:
+            save_collectives(rank_dir)
+        before()  # prints the exception and aborts
+
+    _terminate_handlers.append(_TerminateHandler(save))
+    before = set_terminate(_terminate_handlers[-1])
 
 
 def _dump_collectives(rank_dir: RankDir) -> None:

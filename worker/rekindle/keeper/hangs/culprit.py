@@ -111,7 +111,8 @@ def _find_culprit(world: Sequence[RankObservation], finished: Sequence[FinishedR
             return replace(_blame(rank, state), may_end=rank.sample.state != _STOPPED)
     if (silent := _silent(world)) is not None:
         return _blame_late(silent)
-    if (deviating := _deviating(world)) is not None:
+    deviating = _deviating(world)
+    if deviating is not None and deviating.rank is not None:
         return deviating
     if (behind := _behind(world)) is not None:
         return _blame_late(behind)
@@ -123,6 +124,8 @@ def _find_culprit(world: Sequence[RankObservation], finished: Sequence[FinishedR
         return replace(_blame_finished(finished[0], world), may_end=may_end)
     if len(suspects := [rank for rank in world if rank.exceptions]) == 1:
         return _blame(suspects[0], "waits for the others")
+    if deviating is not None:
+        return deviating
     return Culprit(None, "all ranks wait at " + (_positions(world) or "unknown positions"), may_end=may_end)
 
 
@@ -165,7 +168,10 @@ def _silent(world: Sequence[RankObservation]) -> RankObservation | None:
 
 
 def _deviating(world: Sequence[RankObservation]) -> Culprit | None:
-    """By the order of the collectives. Of several ranks that are behind, the one that waits for nobody is to blame."""
+    """By the order of the collectives. Of several ranks that are behind, the one that waits for nobody is to blame.
+
+    Where two do not match and nothing shows which one is wrong, the rank is None.
+    """
     found = find_deviation({rank.sample.rank: rank.history for rank in world})
     if found is None:
         return None
@@ -174,11 +180,24 @@ def _deviating(world: Sequence[RankObservation]) -> Culprit | None:
         absent = [rank for rank in ranks if rank.is_absent]
         suspect = (absent or ranks)[0]
         return _blame_late(suspect) if absent or len(ranks) == 1 else None
+    if not ranks:
+        return _mismatch(world, found.made, found.expected)
     others = [number for number in found.ranks if number != ranks[0].sample.rank]
     more = f" (so did {', '.join(f'rank {number}' for number in others)})" if others else ""
-    return _blame(
-        ranks[0], f"called {describe(found.made)}", f" where the others called {describe(found.expected)}{more}"
-    )
+    return _blame_for_call(ranks[0], found.made, f" where the others called {describe(found.expected)}{more}")
+
+
+def _mismatch(world: Sequence[RankObservation], one: Collective, other: Collective) -> Culprit:
+    """A rank that has called ``one``, and a rank that has called ``other``, with their lines."""
+    callers = [(next(rank for rank in world if each in rank.history), each) for each in (one, other)]
+    return Culprit(None, " where ".join(_blame_for_call(rank, each).description for rank, each in callers))
+
+
+def _blame_for_call(rank: RankObservation, call: Collective, reason: str = "") -> Culprit:
+    """Its line is not that of the ``call`` where it has made another one since."""
+    if rank.history[-1] == call or rank.position is None:
+        return _blame(rank, f"called {describe(call)}", reason)
+    return _blame(rank, f"called {describe(call)}{reason}, and is now")
 
 
 def _blame_for_abort(aborted: RankObservation, others: Sequence[RankObservation]) -> Culprit:

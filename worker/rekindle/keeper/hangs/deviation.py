@@ -15,7 +15,10 @@ _MAX_CONTEXT = 300  # collectives before the one in question that are compared
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """``ranks`` have called ``made``, or (None) nothing any more, where the others have called ``expected``."""
+    """``ranks`` have called ``made``, or (None) nothing any more, where the others have called ``expected``.
+
+    Without ``ranks`` it is not known which of both is wrong.
+    """
 
     ranks: list[int]
     made: Collective | None
@@ -51,7 +54,10 @@ def find_deviation(histories: Mapping[int, Sequence[Collective]]) -> Deviation |
         least = min(familiarity.values())
         wrong = [rank for rank, each in familiarity.items() if each == least]
     right = [rank for rank in made if rank not in wrong]
-    return Deviation(sorted(wrong), made[min(wrong)], made[min(right)]) if right else None
+    if not right:
+        first = made[min(made)]
+        return Deviation([], first, next(each for each in made.values() if _kind(each) != _kind(first)))
+    return Deviation(sorted(wrong), made[min(wrong)], made[min(right)])
 
 
 def _of_groups(history: Sequence[Collective], groups: set[str]) -> list[Collective]:
