@@ -64,6 +64,8 @@ CORPUS = [
     Planted("SIGILL", "signal", signal="SIGILL"),
     Planted("SIGHUP", "signal", signal="SIGHUP"),
     Planted("SIGTERM", "signal", signal="SIGTERM"),
+    Planted("SIGXCPU", "signal", says="used up its limit of processor time (RLIMIT_CPU", signal="SIGXCPU"),
+    Planted("processor time", "signal", says="used up its limit of processor time, ", signal="SIGKILL"),
     Planted("disk full", "disk_full", "OSError", "No space left"),
     Planted("quota", "disk_full", "OSError", "quota"),
     Planted("store", "comm", "DistNetworkError"),

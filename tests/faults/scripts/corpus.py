@@ -4,6 +4,7 @@ import ctypes
 import errno
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -84,6 +85,15 @@ def spin():
         pass
 
 
+def limited(*, warns):
+    def spin_to_limit():
+        soft = int(time.process_time()) + 2
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, soft + 60 if warns else soft))
+        spin()
+
+    return spin_to_limit
+
+
 def lock_in_c():
     mutex = ctypes.create_string_buffer(64)
     for _ in range(2):  # the second call waits for ever and holds the GIL; a signal does not end it
@@ -153,6 +163,8 @@ FAILURES = {
     "SIGILL": send(signal.SIGILL),
     "SIGHUP": send(signal.SIGHUP),
     "SIGTERM": send(signal.SIGTERM),
+    "SIGXCPU": limited(warns=True),
+    "processor time": limited(warns=False),
     "disk full": full_disk,
     "quota": raises(OSError(errno.EDQUOT, "Disk quota exceeded")),
     "store": unreachable_store,

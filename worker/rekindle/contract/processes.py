@@ -16,6 +16,7 @@ from rekindle.contract.run_dir.json_records import JsonRecord
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
+_CPU_TOLERANCE = 0.8
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -58,6 +59,17 @@ def cpu_seconds(pid: int, *, with_children: bool = False) -> float:
     """
     ticks = (stat_fields(pid) or [])[11 : 15 if with_children else 13]
     return sum(map(int, ticks)) / _TICKS_PER_SECOND
+
+
+def used_up_cpu_limit(pid: int) -> int | None:
+    """Seconds of RLIMIT_CPU (hard) of ``pid`` where it has used them up, also when it has ended and is not reaped yet.
+
+    The kernel counts by ticks, and sends SIGKILL somewhat before or after ``cpu_seconds`` reach the limit.
+    """
+    with suppress(OSError):
+        limit = resource.prlimit(pid, resource.RLIMIT_CPU)[1]
+        return limit if limit != resource.RLIM_INFINITY and cpu_seconds(pid) >= _CPU_TOLERANCE * limit else None
+    return None
 
 
 def has_signal_handler(pid: int, number: int) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.contract.environment import NODE_PLAN, USED_CUDA, RankEnv
-from rekindle.contract.processes import die_with_parent, open_descriptors, set_process_name
+from rekindle.contract.processes import die_with_parent, open_descriptors, set_process_name, used_up_cpu_limit
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.keeper.torchrun import preload
 from rekindle.keeper.torchrun.node_plan import NodePlan
@@ -188,7 +188,11 @@ def report_exit(pid: int, exit_code: int) -> None:
     env = RankEnv.read(os.environ)
     if env.run_dir is not None:
         code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)
-        exited = ControlMessage(MessageType.RANK_EXITED, env.attempt, pid=pid, exit_code=code, signal=number)
+        limit = used_up_cpu_limit(pid) if number == signal.SIGKILL else None
+        reason = None if limit is None else f"it had used up its limit of processor time, {limit} s"
+        exited = ControlMessage(
+            MessageType.RANK_EXITED, env.attempt, pid=pid, exit_code=code, signal=number, reason=reason
+        )
         notify(env.run_dir, exited, env.node)
 
 

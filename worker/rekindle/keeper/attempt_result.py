@@ -69,6 +69,7 @@ class RankResult:
     signal: int | None = None
     killed: bool = False  # by the keeper, so its end is no evidence
     stopped_by_torchrun: bool = False  # which stops the others when one has failed
+    signal_reason: str | None = None  # why the kernel sent its SIGKILL, as a clause, where the agent knows that
     oom: str | None = None  # why its SIGKILL is attributed to the kernel's out-of-memory killer
     done: bool = False
     drained: bool = False

@@ -264,6 +264,9 @@ def _killed(rank: RankResult, name: str, result: AttemptResult) -> Outcome:
         if crash.file is not None:
             message += f" at {crash.file}:{crash.line}"
             position = {"file": crash.file, "line": crash.line}
+    reason = "it had used up its limit of processor time" if name == "SIGXCPU" else rank.signal_reason
+    if reason is not None:
+        message += f", since {reason} (RLIMIT_CPU, `ulimit -t`): raise it where it is set, in the script or before it"
     return _outcome(
         result, OutcomeClass.SIGNAL, f"{message}.", rank=rank.rank, signal=name, evidence=evidence, **position
     )

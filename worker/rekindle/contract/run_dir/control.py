@@ -23,7 +23,7 @@ class MessageType(StrEnum):
     RANK_STARTED = "rank_started"  # attempt, rank
     RANK_DONE = "rank_done"  # attempt, rank
     RANK_FAILED = "rank_failed"  # attempt, rank
-    RANK_EXITED = "rank_exited"  # attempt, pid, and exit_code or signal
+    RANK_EXITED = "rank_exited"  # attempt, pid, and exit_code or signal; reason of a SIGKILL
     RESUMED = "resumed"  # attempt, step: the snapshot that training resumed from
     SNAPSHOT_SKIPPED = "snapshot_skipped"  # attempt, step, reason
     STACK = "stack"  # attempt, rank: dump its stacks

@@ -90,7 +90,7 @@ class AttemptProcesses:
             case MessageType.RANK_STARTED if message.rank is not None and message.rank in self.ranks.missing():
                 self._add_rank(message.rank)
             case MessageType.RANK_EXITED if message.pid is not None:
-                self.ranks.record_exit(message.pid, message.exit_code, message.signal)
+                self.ranks.record_exit(message.pid, message.exit_code, message.signal, message.reason)
             case MessageType.RESUMED if message.step is not None:
                 self._record(RecordType.RESUMED, step=message.step)
             case MessageType.SNAPSHOT_SKIPPED if message.step is not None and message.reason is not None:

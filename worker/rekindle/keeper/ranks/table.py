@@ -31,7 +31,7 @@ class RankTable:
         self._dir, self._numbers = attempt_dir, range(first_rank, first_rank + world_size)
         self._agent_log = agent_log or attempt_dir.agent_log
         self.ranks: dict[int, RankResult] = {}
-        self._exits: dict[int, tuple[int | None, int | None]] = {}  # pid → exit code, signal
+        self._exits: dict[int, tuple[int | None, int | None, str | None]] = {}  # pid → exit code, signal, its reason
         self._oom_kills_before = oom_kills()
 
     def __iter__(self) -> Iterator[RankResult]:
@@ -53,17 +53,19 @@ class RankTable:
             if (found := read_rank_result(self._dir.rank(number), number)) is not None:
                 self.add(found)
 
-    def record_exit(self, pid: int, exit_code: int | None, signal_number: int | None) -> None:
+    def record_exit(
+        self, pid: int, exit_code: int | None, signal_number: int | None, reason: str | None = None
+    ) -> None:
         """The first report counts: torchrun's own comes later and has less detail. One of both numbers is None."""
         if (exit_code is None) == (signal_number is None):
             return  # sent by a script
-        self._exits.setdefault(pid, (exit_code, signal_number))
+        self._exits.setdefault(pid, (exit_code, signal_number, reason))
         for rank in self:
             if rank.pid == pid:
                 self._explain(rank)
 
     def _explain(self, rank: RankResult) -> None:
-        rank.exit_code, rank.signal = self._exits.get(rank.pid, (None, None))
+        rank.exit_code, rank.signal, rank.signal_reason = self._exits.get(rank.pid, (None, None, None))
         if rank.signal == signal.SIGTERM:
             rank.stopped_by_torchrun = stopped_by_torchrun(self._agent_log, rank.pid)
         if rank.signal == signal.SIGABRT:
