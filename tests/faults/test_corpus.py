@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from faults.mismatch import enclosing_function
+from rekindle.contract.run_dir.journal import RecordType
 
 pytestmark = pytest.mark.short
 
@@ -105,6 +106,14 @@ def test_the_cause_is_named_that_what_ended_the_ranks_only_follows(begin):
     for planted, outcome in zip(HIDDEN, outcomes, strict=False):
         assert is_right(planted, outcome), (planted, outcome)
         assert enclosing_function(source, outcome["line"]) == planted.name, (planted, outcome)
+
+
+def test_a_rank_that_started_cold_names_its_exception_too_and_exits_as_it_should(begin):
+    run = begin("hidden.py", "fail_in_finally", warm=False)
+    assert run.finish() == "succeeded"
+    assert run.outcomes()[0]["exception"] == "ValueError"
+    exits = [each for each in run.records(RecordType.RANK_EXITED) if each.attempt == 2]
+    assert [(each.exit_code, each.signal) for each in exits] == [(0, None)] * 2
 
 
 def is_right(planted: Planted, outcome: dict) -> bool:

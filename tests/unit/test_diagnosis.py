@@ -337,13 +337,15 @@ def test_a_timeout_of_gloo_is_the_hang_of_whoever_kept_the_rank_waiting(operatio
 def test_lost_connections_hide_no_exception_that_was_being_handled():
     hidden = rank(1, raised=BUG).error
     lost = rank(1, raised=RESET, at=3.0)
-    lost.error = replace(lost.error, line=9, context=replace(lost.error, context=hidden))
+    chain = "Traceback …\nValueError: boom\n\nDuring handling of the above exception, another exception occurred:\n\nT"
+    lost.error = replace(lost.error, line=9, context=replace(lost.error, context=hidden), traceback=chain)
     peer = rank(0, raised=RESET, at=2.0)
     outcome = diagnose(result(peer, lost, deserter=LEFT))
     assert (outcome.klass, outcome.rank, outcome.exception, outcome.line) == ("user_error", 1, "ValueError", 7)
     assert outcome.message == (
         "Rank 1 raised ValueError at train.py:7: boom. While it was handled, a collective at train.py:9 failed."
     )
+    assert outcome.evidence["traceback"] == "Traceback …\nValueError: boom\n"
     assert diagnose(result(rank(0, raised=("KeyError", "x"), at=4.0), lost)).exception == "KeyError"
     lost.error = replace(lost.error, context=replace(hidden, file="/lib/queue.py"))
     assert diagnose(result(peer, lost)).klass is OutcomeClass.COMM

@@ -33,6 +33,7 @@ _CERTAIN_BUGS = {
 _STORE_ERRORS = {"DistNetworkError", "DistStoreError"}
 _REJECTED_ARGUMENTS = 2  # argparse's exit code
 _IN_ARGPARSE = re.compile(r'argparse\.py", line \d+, in (error|exit)\b')
+_DURING = "\nDuring handling of the above exception, another exception occurred:\n"
 _STOPS = {
     Ending.DRAIN: (OutcomeClass.PREEMPTED, "on request"),
     Ending.RESIZE: (OutcomeClass.PREEMPTED, "to continue on other devices"),
@@ -347,7 +348,8 @@ def _exception_outcome(rank: RankResult, error: RankError, result: AttemptResult
 
 def _hidden_outcome(rank: RankResult, error: RankError, cause: RankError, result: AttemptResult) -> Outcome:
     where = "" if error.file is None else f" at {error.file}:{error.line}"
-    outcome = _exception_outcome(rank, replace(cause, traceback=error.traceback), result)
+    own = error.traceback.rpartition(_DURING)[0] or error.traceback
+    outcome = _exception_outcome(rank, replace(cause, traceback=own), result)
     stop = "" if outcome.message.endswith(".") else "."
     return replace(outcome, message=f"{outcome.message}{stop} While it was handled, a collective{where} failed.")
 

@@ -86,11 +86,11 @@ def open_debug_server(rank_dir: RankDir, rank: int, code: Path) -> None:
     """
 
     def listen() -> None:
-        with suppress(AttributeError):  # of a torch that cannot
-            sys.modules[_C10D]._register_handler(EXCEPTIONS, partial(_answer_exceptions, rank, code))
         _listen(rank_dir)
-        if not _NVIDIA_DRIVER.exists():  # a watchdog of NCCL must end a rank also where another thread holds the GIL
-            _save_collectives_before_abort(rank_dir)
+        with suppress(AttributeError, OSError):  # of a torch that cannot, or is linked to another library
+            sys.modules[_C10D]._register_handler(EXCEPTIONS, partial(_answer_exceptions, rank, code))
+            if not _NVIDIA_DRIVER.exists():  # NCCL's watchdog must end a rank also where another thread holds the GIL
+                _save_collectives_before_abort(rank_dir)
 
     if _C10D in sys.modules:
         with suppress(AttributeError):  # of a torch that has none
