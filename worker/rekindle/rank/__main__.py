@@ -5,7 +5,5 @@ import os
 from rekindle.rank.wrapper import main
 
 main()
-if (
-    __spec__ is not None
-):  # with ``-m``: end as a fork does. C++ would free Python's part of torch's debug server too late
+if __spec__ is not None:  # with ``-m``: end as a fork does; C++ would free torch's debug server after Python
     os._exit(0)
