@@ -88,7 +88,7 @@ def test_the_activity_of_a_rank_is_what_it_did_most_of_the_time_and_not_last(wat
     assert watched.phase == "epoch end", "without a sample since then, the latest one counts"
 
 
-def test_a_rank_that_may_go_on_has_more_time_without_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_end_by_itself_has_more_time_without_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(tmp_path, monkeypatch, limit=None)
     for step in range(10):
         watched.report(step)
