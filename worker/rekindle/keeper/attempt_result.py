@@ -146,7 +146,7 @@ class Stall:
     culprit: Culprit
 
     def fields(self) -> dict[str, Any]:
-        """As in the journal."""
+        """Return the fields of its record in the journal."""
         who = self.culprit
         return {"sentence": who.description, "rank": who.rank, "since": self.since, "hung_at": self.hung_at}
 

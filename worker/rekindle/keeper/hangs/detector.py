@@ -331,7 +331,7 @@ class HangDetector:
 
 
 def explain_hang(stalled: float, world: WorldObservation, limit: float | None) -> Hang:
-    """Of ranks that made no progress for ``stalled`` seconds; ``limit`` is the user's own timeout."""
+    """Find out why ranks made no progress for ``stalled`` seconds; ``limit`` is the user's own timeout."""
     samples, culprit = [rank.sample for rank in world.running], find_culprit(world.running, world.finished)
     evidence = {
         "seconds_without_progress": round(stalled, 1),

@@ -11,7 +11,7 @@ _TOLERANCE = 2.0  # seconds by which the time of a verdict may move unnoticed
 
 @dataclass(slots=True)
 class ShownStall:
-    """Of one attempt. ``show`` and ``end`` return whether what is shown has changed."""
+    """What is shown of one attempt; ``show`` and ``end`` return whether that has changed."""
 
     stall: Stall | None = None
     _due: float = 0.0  # seconds of CLOCK_MONOTONIC
