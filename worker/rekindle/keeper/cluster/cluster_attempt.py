@@ -31,6 +31,7 @@ from rekindle.keeper.cluster.messages import (
     Observe,
     Prepare,
     RecordWritten,
+    Stalled,
     UsageTaken,
 )
 from rekindle.keeper.cluster.nodes import Node
@@ -168,9 +169,7 @@ class ClusterAttempt:
         """Progress is the world's: nothing hangs while one node still makes some, unless a rank is stopped."""
         if self._parts.any_silent():
             return False
-        stalled = [part.stalled for part in self._parts if part.proposal is not Ending.DONE]
-        found = [each for each in stalled if each is not None and each.seconds is not None]
-        if not found or (len(found) < len(stalled) and not any(each.stopped for each in found)):
+        if not (found := self._agreeing(lambda each: each.seconds is not None)):
             self._waits_longer = False
             return False
         seconds = max(each.seconds or 0.0 for each in found)
@@ -183,11 +182,15 @@ class ClusterAttempt:
         self._hang = hang
         return True
 
+    def _agreeing(self, is_such: Callable[[Stalled], bool]) -> list[Stalled]:
+        """Such reports, if all nodes whose ranks run have sent one, or one of a rank that is stopped by a signal."""
+        reports = [part.stalled for part in self._parts if part.proposal is not Ending.DONE]
+        found = [each for each in reports if each is not None and is_such(each)]
+        return found if len(found) == len(reports) or any(each.stopped for each in found) else []
+
     def _show_stall(self) -> None:
         """Long before it is a hang: a lack of progress that the nodes would show, and its end."""
-        parts = [part.stalled for part in self._parts if part.proposal is not Ending.DONE]
-        shown = [each for each in parts if each is not None and each.shown is not None]
-        if not shown or (len(shown) < len(parts) and not any(each.stopped for each in shown)):
+        if not (shown := self._agreeing(lambda each: each.shown is not None)):
             if self._shown.end():
                 self._journal.write_nowait(RecordType.STALLED, attempt=self._plan.number, sentence=None)
         elif self._shown.is_due():
