@@ -16,6 +16,7 @@ class FakeJob:
     state: str = "PENDING"
     reason: str = "Priority"
     nodes: str = ""
+    comment: str = "(null)"
 
 
 @dataclass
@@ -28,6 +29,8 @@ class FakeSlurm:
     refusal: str | None = None
     loses_answer: bool = False  # sbatch is accepted, and its answer is lost
     started: list[int] = field(default_factory=list)  # by scontrol update StartTime=now
+    updated: list[list[str]] = field(default_factory=list)  # what scontrol update was given
+    refuses_exclusion: bool = False  # no node is left without those that --exclude names
 
     def __call__(self, command: Sequence[str], _: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
         program, *arguments = command
@@ -51,8 +54,9 @@ class FakeSlurm:
     # --- commands
 
     def _sbatch(self, arguments: list[str]) -> tuple[int, str, str]:
-        if self.refusal is not None:
-            return 1, "", self.refusal
+        excludes = any(each.startswith("--exclude=") for each in arguments)
+        if self.refusal is not None or (self.refuses_exclusion and excludes):
+            return 1, "", self.refusal or "sbatch: error: Requested node configuration is not available\n"
         if "--test-only" in arguments:
             return 0, "", "sbatch: Job 1 to start at once\n"
         options = dict(each[2:].partition("=")[::2] for each in arguments if each.startswith("--"))
@@ -63,7 +67,10 @@ class FakeSlurm:
         return 0, f"{job.id}\n", ""
 
     def _squeue(self, _: list[str]) -> tuple[int, str, str]:
-        lines = (f"{job.id}|{job.name}|{job.state}|N/A|{job.nodes}|{job.reason}\n" for job in self.jobs.values())
+        lines = (
+            f"{job.id}|{job.name}|{job.state}|N/A|{job.nodes}|{job.reason}|{job.comment}\n"
+            for job in self.jobs.values()
+        )
         return 0, "".join(lines), ""
 
     def _scancel(self, arguments: list[str]) -> tuple[int, str, str]:
@@ -74,7 +81,9 @@ class FakeSlurm:
         return 0, "", ""
 
     def _scontrol(self, arguments: list[str]) -> tuple[int, str, str]:
-        self.started += [int(each.removeprefix("JobId=")) for each in arguments if each.startswith("JobId=")]
+        self.updated.append(arguments[1:])
+        if "StartTime=now" in arguments:
+            self.started += [int(each.removeprefix("JobId=")) for each in arguments if each.startswith("JobId=")]
         return 0, "", ""
 
     def _sinfo(self, _: list[str]) -> tuple[int, str, str]:

@@ -17,6 +17,8 @@ from rekindle.contract.chaos import Fault
 from rekindle.contract.processes import parent_of
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, post_request
 from rekindle.contract.run_dir.journal import RecordType
+from rekindle.contract.run_dir.json_records import read_record
+from rekindle.contract.run_dir.leader_records import LeaderBeat
 from rekindle.contract.safe_open import regular_size
 from rekindle.contract.states import JobIntent
 
@@ -160,10 +162,11 @@ def test_nodes_that_cannot_start_are_named_with_what_they_printed(cluster: Begin
     run = cluster("ddp.py", max_failures=1)
     (run.run_dir.root / "broken").write_text("n2")
     run.start()
-    assert run.finish() == "failed", run.all_logs()
-    (outcome,) = run.outcomes()
-    assert outcome["class"] == "launch_error"
-    assert "n2: srun: error: no such directory" in outcome["message"]
+    assert run.leave() == 3, run.all_logs()
+    beat = read_record(run.run_dir.launch(1).beat, LeaderBeat)
+    assert beat is not None
+    assert beat.missing == beat.excluded == {"n2": "srun: error: no such directory"}
+    assert run.outcomes() == [], "no attempt fails for it: the server starts another launch"
 
 
 def test_requests_for_a_rank_reach_its_node(cluster: Begin) -> None:

@@ -124,8 +124,8 @@ class PlayedKeeper:
         )  # fmt: skip
         self.journal.write(RecordType.RANKS_RUNNING, attempt=number, ranks=[])
 
-    def beat(self, number: int) -> None:
-        write_json(self.files.beat, {"beat": number, "restart": 0})
+    def beat(self, number: int, **report: object) -> None:
+        write_json(self.files.beat, {"beat": number, "restart": 0, **report})
 
     def end(self, state: str) -> None:
         outcome = Outcome(OutcomeClass.SUCCESS, "Every rank was done.").to_json()
@@ -157,7 +157,7 @@ def test_a_job_is_submitted_to_slurm_and_shows_why_it_waits_there(play: Play) ->
         JobState.STARTING, [], f"Slurm job {mine.id} waits: jobs of higher priority come first"
     )  # fmt: skip
     assert row.slurm == {"job_id": mine.id, "state": "PENDING", "reason": row.waiting_for, "hosts": [],
-                         "stopped": False}  # fmt: skip
+                         "stopped": False, "excluded": {}}  # fmt: skip
     assert mine.options["nodes"] == "2"
     intent, run_dir = play.intent(job), play.home.run_dir(job.id)
     assert (intent.launch, intent.devices, intent.host_timeout) == (1, [], 60.0)
@@ -416,31 +416,88 @@ def test_a_limit_on_submitted_jobs_is_waited_for(play: Play) -> None:
     assert [each.name for each in play.slurm.jobs.values()] == [f"rekindle-{job.id}-1"]
 
 
-@pytest.mark.parametrize(
-    ("log", "reason", "message"),
-    [
-        (
-            "rekindle: node n1: there is no Python at /opt/py\n",
-            "None",
-            "The job cannot start on Slurm: node n1: there is no Python at /opt/py",
-        ),
-        (None, "JobLaunchFailure", "its nodes may not see this directory: rekindle doctor --slurm"),
-    ],
-    ids=["the script has written why", "no node sees the directory"],
-)
-def test_a_job_that_cannot_start_on_its_node_fails_with_the_reason(
-    play: Play, log: str | None, reason: str, message: str
-) -> None:
+def test_a_job_that_leaves_nothing_on_its_nodes_fails_with_advice(play: Play) -> None:
     job = play.submit()
     for number in range(1, 4):
         play.round(2)
         mine = play.slurm.of(f"{job.id}-{number}")
-        if log is not None:
-            play.home.run_dir(job.id).launch(number).slurm_log.write_text(log)
-        mine.state, mine.reason = "FAILED", reason
+        mine.state, mine.reason = "FAILED", "JobLaunchFailure"
     play.round(3)
-    assert message in play.row(job).outcome["message"]
+    assert "its nodes may not see this directory: rekindle doctor --slurm" in play.row(job).outcome["message"]
     assert len(play.slurm.jobs) == 3
+
+
+NO_NODES = "sbatch: error: Batch job submission failed: Requested node configuration is not available\n"
+
+
+def test_a_node_that_cannot_run_the_job_is_excluded_and_only_without_any_other_the_job_fails(play: Play) -> None:
+    job = play.submit()
+    play.round(2)
+    first = play.slurm.of(job.id)
+    first.nodes, first.state = "n[1-2]", "FAILED"
+    log = play.home.run_dir(job.id).launch(1).slurm_log
+    log.write_text("rekindle: node n1: there is no Python at /opt/py\n")
+    play.round(2)
+    second = play.slurm.of(f"{job.id}-2")
+    assert "exclude" not in first.options
+    assert second.options["exclude"] == "n1"
+    play.slurm.begin(second, "n[2-3]")
+    second.state, second.comment = "FAILED", "rekindle: n2: it cannot write /home: Read-only file system"
+    play.round(2)
+    third = play.slurm.of(f"{job.id}-3")
+    assert third.options["exclude"] == "n1,n2"
+    play.slurm.begin(third, "n[3-4]")
+    keeper = play.keeper(job, 3)
+    keeper.lead()
+    keeper.beat(2, missing={"n3": "no torch", "n4": "cut off"}, excluded={"n3": "no torch"})
+    play.round()
+    assert play.row(job).slurm["reason"] == "The job uses 0 of its 2 nodes (n3: no torch; n4: cut off)."
+    assert play.intent(job).excluded["n2"] == "it cannot write /home: Read-only file system"
+    play.slurm.refusal = NO_NODES
+    third.state = "FAILED"
+    play.restart()
+    play.round(4)
+    outcome = play.row(job).outcome
+    assert outcome["class"] == "launch_error"
+    assert outcome["message"] == (
+        "No usable node is left: n1: there is no Python at /opt/py; "
+        "n2: it cannot write /home: Read-only file system; n3: no torch"
+    )
+
+
+def test_what_another_job_has_found_is_avoided_but_no_reason_to_fail(play: Play) -> None:
+    job, _ = play.running()
+    play.keeper(job, 1).beat(2, missing={"n2": "no torch"}, excluded={"n2": "no torch"})
+    play.round()
+    other = play.submit()
+    play.round(2)
+    assert play.slurm.of(other.id).options["exclude"] == "n2"
+    play.keeper(job, 1).beat(3)
+    play.round(2)
+    assert play.slurm.updated[-1] == [f"JobId={play.slurm.of(other.id).id}", "ExcNodeList="], "it is well again"
+    assert play.row(job).slurm["excluded"] == {}
+    play.keeper(job, 1).beat(4, missing={"n2": "no torch"}, excluded={"n2": "no torch"})
+    play.round()
+    play.slurm.refuses_exclusion = True
+    third = play.submit()
+    play.round(4)
+    assert "exclude" not in play.slurm.of(third.id).options
+
+
+def test_times_of_a_leading_keeper_whose_clock_is_ahead_are_those_of_this_machine(play: Play) -> None:
+    job = play.submit()
+    play.round(2)
+    mine = play.slurm.of(job.id)
+    play.slurm.begin(mine)
+    keeper = play.keeper(job, 1)
+    keeper.beat(1, at=time.time() + 3600)
+    keeper.journal.write(RecordType.ATTEMPT_STARTED, at=time.time() + 3600, attempt=1, run=1, world_size=2, devices=[],
+                         launch=1)  # fmt: skip
+    keeper.journal.write(RecordType.RANKS_RUNNING, at=time.time() + 3600, attempt=1, ranks=[], launch=1)
+    play.round(2)
+    (attempt,) = play.store.attempts(job.id)
+    assert abs(attempt.started_at - time.time()) < 60
+    assert play.row(job).slurm["reason"].startswith("The clock of n1 is 3600 s ahead")
 
 
 def test_two_hundred_jobs_cost_one_call_per_poll(play: Play) -> None:

@@ -65,7 +65,7 @@ def test_an_attempt_without_an_end_is_open_and_lost_with_its_machine_under_anoth
     story.attempt(1)
     history = story.read()
     assert (history.open_attempt, history.open_world_size, history.stop_requested) == (1, 2, None)
-    assert history.lost_outcome().klass is klass
+    assert history.lost_outcome({}).klass is klass
     story.journal.write(RecordType.STOP_REQUESTED, attempt=1, ending="time_limit")
     assert story.read().stop_requested == "time_limit"
 

@@ -29,13 +29,13 @@ def test_nodes_are_a_range_and_each_gets_processors_for_its_ranks() -> None:
         "--cpus-per-task=4",
         "--no-kill",
         "--requeue",
-        "--signal=B:TERM@90",
         "--partition=long",
         "--time=1-00:00:00",
         "--output=/home/runs/abcdefghij/launches/3/slurm.log",
         "--chdir=/home/runs/abcdefghij/code",
     } < set(options)
     assert options[-1] == "--mem=32G"
+    assert not any(option.startswith("--signal") for option in options), "the leading keeper knows the limit"
     assert "--nodes=2" in options_of(replace(SPEC, min_nodes=2))
     assert not any(option.startswith(("--gpus", "--account")) for option in options)
 
@@ -94,3 +94,9 @@ def test_the_script_says_what_its_node_lacks(tmp_path: Path) -> None:
     assert "no Python at /no/python" in run("/no/python").stderr
     started = run("/bin/echo")
     assert started.stdout == f"-P -m rekindle.keeper.cluster {run_dir.root} 3\n"
+
+
+def test_excluded_nodes_join_those_that_the_job_excludes_itself() -> None:
+    run_dir, own = RUN_DIR, replace(SPEC, slurm=SlurmOptions(extra=["--exclude=n[8-9]"]))
+    assert sbatch_options(SPEC, "n", run_dir, run_dir.launch(1), {"n2", "n1"})[-1] == "--exclude=n1,n2"
+    assert sbatch_options(own, "n", run_dir, run_dir.launch(1), {"n1"})[-1] == "--exclude=n[8-9],n1"

@@ -17,24 +17,24 @@ from rekindle_service.launchers.slurm.reasons import ending_words, waiting_words
 
 NAME = job_name("abcdefghij", 2)
 LISTING = f"""\
-17|{NAME}|RUNNING|1795375730|n[1-2]|None
-18|other|job|PENDING|N/A||Resources
-19|rekindle-klmnopqrst-1|PENDING|N/A||(Priority)
-20|train|RUNNING|1795375730|n3|None
+17|{NAME}|RUNNING|1795375730|n[1-2]|None|(null)
+18|other|job|PENDING|N/A||Resources|
+19|rekindle-klmnopqrst-1|PENDING|N/A||(Priority)|a | b
+20|train|RUNNING|1795375730|n3|None|
 """
 
 
 def test_the_jobs_of_rekindle_are_read_and_others_skipped() -> None:
     jobs = parse_listing(LISTING)
-    assert jobs[NAME] == SlurmJob(17, NAME, "RUNNING", 1795375730.0, ("n1", "n2"), "")
+    assert jobs[NAME] == SlurmJob(17, NAME, "RUNNING", 1795375730.0, ("n1", "n2"), "", "(null)")
     assert set(jobs) == {NAME, "rekindle-klmnopqrst-1"}
     waiting = jobs["rekindle-klmnopqrst-1"]
     assert (waiting.stage, waiting.start) == (Stage.WAITING, None)
-    later = parse_listing(f"21|{NAME}|PENDING|N/A||\n20|{NAME}|FAILED|1|n1|None")
+    later = parse_listing(f"21|{NAME}|PENDING|N/A|||\n20|{NAME}|FAILED|1|n1|None|")
     assert later[NAME].id == 21, "the later one of the same name"
 
 
-@pytest.mark.parametrize("line", [f"x|{NAME}|RUNNING|1|n1|None", f"1|{NAME}|RUNNING", f"1|{NAME}|RUN NING|1|n1|None"])
+@pytest.mark.parametrize("line", [f"x|{NAME}|RUNNING|1|n1|None|", f"1|{NAME}|RUNNING", f"1|{NAME}|RUN NING|1|n1|None|"])
 def test_a_line_that_is_not_as_requested_is_no_answer(line: str) -> None:
     with pytest.raises(ListingError):
         parse_listing(line)

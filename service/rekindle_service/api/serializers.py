@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -91,10 +91,17 @@ def _displaced_job(job: Job, kind: str, may_read: Callable[[str | None], bool]) 
     return DisplacedJob(kind=kind, id=job.id, number=job.number, name=job.name, owner=owner_of(job))
 
 
+def excluded_nodes(jobs: Iterable[Job]) -> dict[str, str]:
+    """That the jobs have found: the reason by host."""
+    now, found = time.time(), [(job.slurm or {}).get("excluded", {}) for job in jobs]
+    return {host: node["reason"] for nodes in found for host, node in nodes.items() if node["until"] > now}
+
+
 def _slurm_shown(job: Job) -> dict[str, Any]:
     """What Slurm said of a Slurm job that is over is not followed to its end."""
     shown = ("job_id", "state", "reason", "hosts") if job.state in HOLDING_SLOTS else ("job_id", "hosts")
-    return {name: value for name, value in (job.slurm or {}).items() if name in shown}
+    column = job.slurm or {}
+    return {**{name: column[name] for name in shown if name in column}, "excluded": excluded_nodes([job])}
 
 
 def queued_job(job: Job) -> QueuedJob:

@@ -65,6 +65,9 @@ class KeeperPool:
     def report(self, job: Job) -> LauncherReport:  # of the interface
         return LauncherReport()
 
+    def seconds_ahead(self, job: Job) -> float:  # of the interface
+        return 0.0
+
     def crash_looping(self, job: Job) -> bool:
         """A death is not the job's fault while nothing can be written into its directory: then OSError is raised."""
         launch = self._launches.get(job.id)

@@ -72,6 +72,7 @@ class IntentWriter:
             host_timeout=self._host_timeout,
             gpus=self._gpus(job, devices),
             reason=job.displaced["reason"] if job.displaced and job.intent is JobIntent.RUN else None,
+            excluded={host: node["reason"] for host, node in (job.slurm or {}).get("excluded", {}).items()},
         )
         changed = stored != intent.to_json()
         if changed:

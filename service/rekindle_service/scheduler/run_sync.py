@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.run_dir.journal import MAX_JOURNAL_BYTES, read_journal
+from rekindle.contract.run_dir.journal import MAX_JOURNAL_BYTES, earlier, read_journal
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle.contract.run_dir.script_files import Checkpoint, Observations, shown_path
@@ -46,8 +46,11 @@ class RunSync:
         self._home = home
         self._named: defaultdict[str, set[str]] = defaultdict(set)  # problems by job that are in its history
 
-    def read_journal(self, job: Job) -> Job:
-        """Apply what the keeper has written since, at most 4 MiB of it; returns the row as it is then."""
+    def read_journal(self, job: Job, ahead: float = 0.0) -> Job:
+        """Apply what the keeper has written since, at most 4 MiB of it; returns the row as it is then.
+
+        ``ahead``: seconds of the times that the latest launch writes before this machine's.
+        """
         path = self._home.run_dir(job.id).journal
         size = regular_size(path)
         if size == job.journal_offset:
@@ -61,7 +64,9 @@ class RunSync:
             return self._name_problem(job, f"{path.name} has more than {MAX_JOURNAL_BYTES} bytes: the rest is not read")
         attempts = self._store.attempts(job.id)
         try:
-            changes = project(job, attempts, read_journal(path, job.journal_offset, max_bytes=_MAX_BYTES))
+            records = read_journal(path, job.journal_offset, max_bytes=_MAX_BYTES)
+            own = (earlier(each, ahead if each.launch == job.launch_number else 0.0) for each in records)
+            changes = project(job, attempts, own)
         except OSError as error:
             return self._name_problem(job, f"{path.name} cannot be read: {error.strerror}")
         if changes is None:

@@ -81,7 +81,7 @@ class RunningJobs:
         """Read what happened, propagate the intent, and make sure that there is a keeper."""
         launcher = self._launcher_of(job)
         alive = launcher and launcher.alive(job)  # checked before reading: a keeper writes its last record, then ends
-        job = self._sync.read_journal(job)
+        job = self._sync.read_journal(job, 0.0 if launcher is None else launcher.seconds_ahead(job))
         if job.state not in HOLDING_SLOTS:
             return
         if launcher is None:

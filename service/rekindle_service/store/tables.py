@@ -57,7 +57,7 @@ def launch_column(spec: JobSpec) -> dict[str, Any] | None:
     """
     if not spec.is_cluster:
         return None
-    return {"job_id": None, "state": None, "reason": None, "hosts": [], "stopped": False}
+    return {"job_id": None, "state": None, "reason": None, "hosts": [], "stopped": False, "excluded": {}}
 
 
 LOCAL = "local"

@@ -170,7 +170,7 @@ class RunIntent(JsonRecord):
 
     ``launch`` is the number of the Slurm job that may act for the job: a leading keeper of a lower number stops at
     once. 0 on this machine, where a lock decides. ``devices`` is empty on Slurm. A node that has not been heard for
-    ``host_timeout`` seconds counts as lost.
+    ``host_timeout`` seconds counts as lost. ``excluded``: nodes on which the job could not run, each with the reason.
     """
 
     keys: ClassVar = {"intent": "want"}  # as in every stored intent.json
@@ -185,3 +185,4 @@ class RunIntent(JsonRecord):
     host_timeout: float = HOST_TIMEOUT
     gpus: list[str] | None = None
     reason: str | None = None
+    excluded: dict[str, str] = field(default_factory=dict)

@@ -1,6 +1,5 @@
 """The journal of a keeper whose disk may be full: no record is lost for it, and no training stops for it."""
 
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -9,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from rekindle.contract.files import NO_SPACE_ERRNOS
 from rekindle.contract.run_dir.journal import Journal, RecordType
+from rekindle.keeper import wall_clock
 
 _RETRY_INTERVAL = 2.0  # seconds
 
@@ -33,6 +33,10 @@ class Owner(Protocol):
 
 class SupersededError(Exception):
     """Another keeper has taken over the job: this one must not write anything any more."""
+
+
+class UnwritableError(Exception):
+    """What this keeper writes is lost, and on another machine it may not be: its ranks must not train on."""
 
 
 class BufferedJournal:
@@ -65,14 +69,14 @@ class BufferedJournal:
                 self._wait(_RETRY_INTERVAL)
 
     def write_nowait(self, record_type: RecordType, **fields: Any) -> None:
-        """Write it now if that is possible, else before the next record. Raises SupersededError."""
+        """Write it now if that is possible, else before the next record. Raises SupersededError, UnwritableError."""
         self._add(record_type, fields)
         with suppress(OSError):
             self._flush()
 
     def _add(self, record_type: RecordType, fields: dict[str, Any]) -> None:
         stamp = {} if self._owner is None else self._owner.stamp
-        at = fields.pop("at", None) or time.time()
+        at = fields.pop("at", None) or wall_clock.now()
         self._buffer.append((record_type, at, {**fields, **stamp}))
 
     def check_owner(self) -> None:
@@ -84,5 +88,10 @@ class BufferedJournal:
         self.check_owner()
         while self._buffer:
             record_type, at, fields = self._buffer[0]
-            self._journal.write(record_type, at=at, **fields)
+            try:
+                self._journal.write(record_type, at=at, **fields)
+            except OSError as error:
+                if self._owner is not None and error.errno not in NO_SPACE_ERRNOS:
+                    raise UnwritableError(f"it cannot write {error.filename}: {error.strerror}") from error
+                raise
             self._buffer.popleft()

@@ -42,6 +42,7 @@ _STOPS = {
     Ending.CANCEL: (OutcomeClass.CANCELLED, "on request"),
     Ending.TIME_LIMIT: (OutcomeClass.CANCELLED, "at the job's time limit"),
 }
+_STOPS_ON_NODES = {Ending.SHUTDOWN: "before the end of its Slurm job", Ending.GROW: "to continue on more nodes"}
 
 
 def diagnose(result: AttemptResult) -> Outcome:
@@ -177,6 +178,8 @@ def _success(result: AttemptResult) -> Outcome:
 def _stopped(result: AttemptResult) -> Outcome:
     """After SIGTERM exit code 0 may mean "saved and stopped": that must not be taken for "finished"."""
     klass, why = _STOPS.get(result.ending, _STOPS[Ending.DRAIN])
+    if result.hosts:
+        why = _STOPS_ON_NODES.get(result.ending, why)
     if result.drained:
         message = f"Saved and stopped {why}." if result.unsaved_step is None else _stopped_unsaved(result, why)
     elif result.exited_incomplete:

@@ -1,6 +1,6 @@
 """What a keeper needs from the journal: where the keepers before it stopped, and how often the job failed."""
 
-import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from rekindle.contract.environment import FailureStats
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.processes import boot_id
 from rekindle.contract.run_dir.attempt_history import AttemptHistory, AttemptInfo
+from rekindle.keeper import wall_clock
 from rekindle.keeper.retry_policy import AttemptRecord
 
 _NO_FAILURE = {OutcomeClass.SUCCESS, OutcomeClass.PREEMPTED, OutcomeClass.CANCELLED}
@@ -35,11 +36,15 @@ class History:
         """The machine has been restarted since the last keeper."""
         return self.last_keeper_boot != boot_id()
 
-    def lost_outcome(self) -> Outcome:
+    def lost_outcome(self, excluded: Mapping[str, str]) -> Outcome:
         """How the open attempt ended: nobody saw it, but the boot id shows whether the whole machine went down.
 
-        On a cluster the next leading keeper may be on another machine: that shows nothing of the one before.
+        On a cluster the next leading keeper may be on another machine: that shows nothing of the one before. Unless the
+        server knows more: see ``RunIntent.excluded``.
         """
+        if bad := [f"node {host} was lost: {excluded[host]}" for host in self.open_hosts if host in excluded]:
+            message = "; ".join(bad)
+            return Outcome(OutcomeClass.HOST_LOST, f"{message[:1].upper()}{message[1:]}.")
         if self.open_hosts:
             klass = OutcomeClass.HOST_LOST if self.host_lost else OutcomeClass.KEEPER_LOST
             nodes = ", ".join(self.open_hosts)
@@ -61,7 +66,7 @@ def read_history(journal: Path, run: int) -> History:
         open_attempt=last.number if last.ended_at is None else None,
         open_world_size=last.world_size,
         open_hosts=last.hosts,
-        open_running_seconds=max(time.time() - (last.ranks_running_at or time.time()), 0.0),
+        open_running_seconds=max(wall_clock.now() - (last.ranks_running_at or wall_clock.now()), 0.0),
         stop_requested=last.stop_requested,
         last_keeper_boot=None if attempts.keeper is None else attempts.keeper.keeper.boot_id,
         run_started_at=this_run.started_at,

@@ -24,6 +24,7 @@ from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import open_regular
 from rekindle.contract.states import JobIntent
+from rekindle.keeper import wall_clock
 from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt.shutdown import STOP_GRACE
 from rekindle.keeper.attempt_result import AttemptResult, Ending, read_lost_attempt
@@ -53,7 +54,7 @@ def deadline(time_limit: float, started_at: float | None) -> float:
 
     ``started_at``: seconds since the epoch when the run's first attempt began; None where it is about to.
     """
-    elapsed = 0.0 if started_at is None else max(time.time() - started_at, 0.0)
+    elapsed = 0.0 if started_at is None else max(wall_clock.now() - started_at, 0.0)
     return time.monotonic() - elapsed + time_limit
 
 
@@ -73,7 +74,8 @@ class Keeper:
         self._world: World | None = None  # of the attempt that runs
         self._deadline: float | None = None  # of the time limit, from the first attempt on
         self.is_over = False  # the job has ended, and no other keeper follows
-        self._terminated = False  # this keeper received SIGTERM
+        self._terminated = False  # this keeper received SIGTERM, or knows that it soon would
+        self._leave_reason: str | None = None  # how it knows
 
     def begin(self) -> bool:
         """Kill what an earlier keeper left and record that this one has started; False when the job is over."""
@@ -81,7 +83,7 @@ class Keeper:
         if self._history.job_ended:
             return False
         self._run_dir.snapshots.mkdir(exist_ok=True)
-        lost = self._history.lost_outcome()
+        lost = self._history.lost_outcome(self._intent.excluded)
         self._journal.write(
             RecordType.KEEPER_STARTED,
             run=self.run,
@@ -117,6 +119,10 @@ class Keeper:
                 self._run_attempts()
             finally:
                 self._runner.close(is_over=self.is_over)
+
+    def leave(self, reason: str) -> None:
+        """Stop as at SIGTERM, which would come too late; ``reason`` is a sentence."""
+        self._terminated, self._leave_reason = True, reason
 
     def _run_attempts(self) -> None:
         while (ending := self._requested_stop(self._events.wait(0))) is None:
@@ -172,7 +178,7 @@ class Keeper:
         )
         self._world = world
         result = self._runner.run(plan, self._journal)
-        self._world, result.stop_reason = None, self._intent.reason
+        self._world, result.stop_reason = None, self._leave_reason or self._intent.reason
         return result
 
     def _is_over(self, result: AttemptResult, outcome: Outcome) -> bool:
@@ -211,7 +217,7 @@ class Keeper:
         return True
 
     def _wait_for_next(self, attempt: int, retry: Retry) -> None:
-        next_try_at = time.time() + retry.delay
+        next_try_at = wall_clock.now() + retry.delay
         self._journal.write(RecordType.RETRY_DECIDED, attempt=attempt, next_try_at=next_try_at, **asdict(retry))
         due = time.monotonic() + retry.delay
         events = Events()

@@ -23,6 +23,7 @@ from rekindle_service.api.schemas.machine import (
     MachineSample,
     Memory,
 )
+from rekindle_service.api.serializers import excluded_nodes
 from rekindle_service.machine import monitor
 from rekindle_service.machine.devices import Slot
 from rekindle_service.store.tables import DeviceState, Job
@@ -51,7 +52,8 @@ def list_devices(state: AppStateDep, params: PageParamsDep, readable_by: Readabl
     """List the slots with the jobs that hold them, and the links between the GPUs."""
     page = paginate(state.machine.slots, params)
     devices = _devices_public(state, page.items, readable_by)
-    return Devices(items=devices, next=page.next, links=list(state.machine.links))
+    links, nodes = list(state.machine.links), excluded_nodes(state.store.jobs_in(HOLDING_SLOTS))
+    return Devices(items=devices, next=page.next, links=links, excluded_nodes=nodes)
 
 
 @router.post("/devices/{name}/disable")

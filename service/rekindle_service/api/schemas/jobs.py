@@ -56,9 +56,11 @@ class SlurmPublic(SlurmRequest):
     state: Utf8Str | None = None
     """State of the Slurm job in Slurm's own word; `UNKNOWN` where Slurm does not answer."""
     reason: Utf8Str | None = None
-    """What the Slurm job waits for or how it ended, in a sentence; null where that is not known."""
+    """What the Slurm job waits for, lacks or how it ended, in a sentence; null where there is nothing to say."""
     hosts: list[Utf8Str] = Field(default_factory=list)
     """Nodes that Slurm gave to the job; empty before it has started."""
+    excluded: dict[Utf8Str, Utf8Str] = Field(default_factory=dict)
+    """Nodes on which the job could not run lately, each with the reason: its next Slurm job does not get them."""
 
 
 class JobRequest(JobOptions):

@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints
 from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.nvml import GpuReading
 from rekindle_service.api.pagination import Page
-from rekindle_service.api.schemas.common import ApiModel, ResponseModel, Timestamp
+from rekindle_service.api.schemas.common import ApiModel, ResponseModel, Timestamp, Utf8Str
 from rekindle_service.api.schemas.field_types import RequestModel
 from rekindle_service.machine.devices import Link, Slot
 from rekindle_service.machine.health import DeviceUser
@@ -69,6 +69,8 @@ class Devices(Page[DevicePublic]):
 
     links: list[Link]
     """Links between the GPUs."""
+    excluded_nodes: dict[Utf8Str, Utf8Str]
+    """Nodes of Slurm on which unfinished jobs could not run lately, each with the reason: no such job gets them now."""
 
 
 class Memory(ApiModel):

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rekindle.contract.job import JobSpec, SlurmOptions
@@ -23,6 +23,7 @@ _OWN = (
 
 _FIELDS = ("partition", "account", "qos", "time", "constraint")
 _EXTRA = re.compile(r"--([a-z][a-z0-9-]*)(=.*)?", re.DOTALL)
+_EXCLUDE = re.compile(r"--exclude?=")
 _BY_RESOURCE = (("cpus-per-task",), ("gpus-per-node", "gpus", "gres", "gpus-per-task", "gpus-per-socket"))
 """Options of which the last one given counts: a job may choose these itself."""
 
@@ -41,9 +42,12 @@ def extra_error(option: str) -> str | None:
     return f"is set by rekindle (--{own})"
 
 
-def sbatch_options(spec: JobSpec, name: str, run_dir: RunDir, launch: LaunchDir) -> list[str]:
+def sbatch_options(
+    spec: JobSpec, name: str, run_dir: RunDir, launch: LaunchDir, excluded: Collection[str] = ()
+) -> list[str]:
     """Everything but the script. The job's own come last, and only those that the keepers do not rely on.
 
+    ``excluded``: nodes that it must not get, in addition to those that the job excludes; the last such option counts.
     No number of tasks: with ``--ntasks-per-node=1`` Slurm 22.05 gives the fewest nodes of a range, without it the most.
     """
     slurm = spec.slurm or SlurmOptions()
@@ -56,12 +60,18 @@ def sbatch_options(spec: JobSpec, name: str, run_dir: RunDir, launch: LaunchDir)
         "--requeue",
         "--open-mode=append",
         f"--output={_literal(launch.slurm_log)}",
-        f"--signal=B:TERM@{DRAIN_SECONDS}",
         "--export=NIL",
         f"--chdir={run_dir.code}",
         *(f"--{field}={value}" for field in _FIELDS if (value := getattr(slurm, field)) is not None),
         *slurm.extra,
+        *_exclude(slurm.extra, excluded),
     ]
+
+
+def _exclude(extra: Sequence[str], excluded: Collection[str]) -> Iterator[str]:
+    own = [option.partition("=")[2] for option in extra if _EXCLUDE.match(option)]
+    if excluded:
+        yield f"--exclude={','.join([*own[-1:], *sorted(excluded)])}"
 
 
 def _resources(spec: JobSpec, slurm: SlurmOptions) -> Iterator[str]:
@@ -86,7 +96,7 @@ def batch_script(python: str, worker_path: Path, run_dir: RunDir, launch: int, e
     return f"""#!/bin/sh
 # Made by rekindle for {job_name(run_dir.job_id, launch)}.
 PATH={shlex.quote(path)}; export PATH
-fail() {{ echo "rekindle: node $(hostname): $1" >&2; exit 78; }}
+fail() {{ echo "rekindle: node ${{SLURMD_NODENAME:-$(hostname)}}: $1" >&2; exit 78; }}
 [ -f {root}/spec.json ] || fail "it does not see "{root}": the home of the server must be on a file system that all \
 nodes mount at the same path"
 [ -d {home}/rekindle ] || fail "it does not see "{home}", the keeper's code in the home of the server"

@@ -1,19 +1,29 @@
 """Signs of life of leading keepers: a file that each replaces every few seconds, timed by this machine's own clock."""
 
+import os
+import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
-from rekindle.contract.files import read_json
+from rekindle.contract.files import parse_json
+from rekindle.contract.run_dir.json_records import structure
+from rekindle.contract.run_dir.leader_records import LeaderBeat
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.safe_open import open_beneath
 
 _READ_INTERVAL = 1.0  # seconds between two reads of one file
+_MAX_BYTES = 1 << 20
+_TOLERANCE = 1.0  # seconds by which clocks may differ unnoticed
 
 
 @dataclass(slots=True)
 class _Beat:
     """What the file of one launch had at the latest read. Times of time.monotonic()."""
 
-    content: object
+    content: LeaderBeat | None
+    modified_at: float  # seconds since the epoch, by the clock of the file system
     written_at: float  # when it was seen to change; negative infinity where that was before the first read
     changed_at: float  # the same, or when ``restart`` was called
     read_at: float
@@ -22,8 +32,9 @@ class _Beat:
 class Beats:
     """One thread at a time may ask for one job."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: Path) -> None:
         self._known: dict[tuple[str, int], _Beat] = {}
+        self._behind = _seconds_behind(home)
 
     def changed_at(self, run_dir: RunDir, launch: int) -> float:
         """When the file was last seen to change, or first seen; it may have changed a second ago. Raises OSError."""
@@ -33,21 +44,29 @@ class Beats:
         """When the keeper was last seen to write, or to have written; negative infinity before. Raises OSError."""
         return self._read(run_dir, launch).written_at
 
-    def content(self, run_dir: RunDir, launch: int) -> object:
-        """What the keeper has written there; None where there is nothing yet. Raises OSError."""
+    def content(self, run_dir: RunDir, launch: int) -> LeaderBeat | None:
+        """What the keeper has written there; None where there is nothing yet."""
         return self._read(run_dir, launch).content
+
+    def seconds_ahead(self, run_dir: RunDir, launch: int) -> float:
+        """Of the times in the keeper's journal before those of this machine; 0 where they agree, or nobody knows."""
+        known = self._read(run_dir, launch)
+        if known.content is None or known.content.at is None:
+            return 0.0
+        ahead = known.content.at - (known.modified_at + self._behind)
+        return ahead if abs(ahead) > _TOLERANCE else 0.0
 
     def _read(self, run_dir: RunDir, launch: int) -> _Beat:
         now, key = time.monotonic(), (run_dir.job_id, launch)
         known = self._known.get(key)
         if known is not None and now - known.read_at < _READ_INTERVAL:
             return known
-        content = read_json(run_dir.launch(launch).beat, root=run_dir.root, max_bytes=1 << 16)
+        content, modified_at = _read_beat(run_dir, launch)
         if known is None:
             written_at = float("-inf") if content is None else time.monotonic()  # at the latest
-            known = self._known[key] = _Beat(content, written_at, time.monotonic(), now)
+            known = self._known[key] = _Beat(content, modified_at, written_at, time.monotonic(), now)
         elif content != known.content:
-            known = self._known[key] = _Beat(content, time.monotonic(), time.monotonic(), now)
+            known = self._known[key] = _Beat(content, modified_at, time.monotonic(), time.monotonic(), now)
         known.read_at = now
         return known
 
@@ -60,3 +79,24 @@ class Beats:
         """Of all other jobs."""
         for key in [each for each in list(self._known) if each[0] not in job_ids]:
             del self._known[key]
+
+
+def _read_beat(run_dir: RunDir, launch: int) -> tuple[LeaderBeat | None, float]:
+    """With the time at which it was written."""
+    if (file := open_beneath(run_dir.root, run_dir.launch(launch).beat)) is None:
+        return None, 0.0
+    with file:
+        try:
+            content = structure(LeaderBeat, parse_json(file.read(_MAX_BYTES)))
+        except ValueError:
+            content = None
+        return content, os.fstat(file.fileno()).st_mtime
+
+
+def _seconds_behind(directory: Path) -> float:
+    """Of the clock of the file system of ``directory`` behind that of this machine."""
+    with suppress(OSError), tempfile.TemporaryFile(dir=directory) as file:
+        file.write(b"x")
+        file.flush()
+        return time.time() - os.fstat(file.fileno()).st_mtime
+    return 0.0

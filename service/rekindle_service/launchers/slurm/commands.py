@@ -112,6 +112,10 @@ class SlurmCommands:
         """End the wait for which Slurm holds a job that it has queued again. Raises RefusedError, too."""
         self._succeed(["scontrol", "update", f"JobId={job_id}", "StartTime=now"])
 
+    def exclude(self, job_id: int, hosts: Iterable[str]) -> None:
+        """Change the nodes that a waiting job must not get. Raises RefusedError, too."""
+        self._succeed(["scontrol", "update", f"JobId={job_id}", f"ExcNodeList={','.join(hosts)}"])
+
     def has_gpus(self, partition: str | None) -> bool:
         """Whether any node of the partition, or of all, has GPUs that Slurm gives out."""
         chosen = [] if partition is None else [f"--partition={partition}"]

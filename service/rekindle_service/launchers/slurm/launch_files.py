@@ -1,7 +1,7 @@
 """The files of one launch on the shared file system: the environment of the keepers, and the script for Slurm."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ class LaunchFiles:
     home: Home
     worker_path: Path
 
-    def write(self, job: Job) -> tuple[list[str], Path]:
+    def write(self, job: Job, excluded: Collection[str] = ()) -> tuple[list[str], Path]:
         """The options of sbatch and the script for ``job.launch_number``. Raises OSError and MissingVariableError."""
         run_dir = self.home.run_dir(job.id)
         launch = run_dir.launch(job.launch_number)
@@ -34,7 +34,8 @@ class LaunchFiles:
         write_json(launch.environment, variables, durable=False)
         script = batch_script(job.spec.python, self.worker_path, run_dir, job.launch_number, os.environ)
         atomic_write(launch.script, script.encode(), durable=False)
-        return sbatch_options(job.spec, job_name(job.id, job.launch_number), run_dir, launch), launch.script
+        name = job_name(job.id, job.launch_number)
+        return sbatch_options(job.spec, name, run_dir, launch, excluded), launch.script
 
     def environment(self, job: Job, inherited: Mapping[str, str]) -> dict[str, str]:
         """As of a keeper on this machine, without what belongs to it or to a Slurm job that the server runs in."""

@@ -1,5 +1,6 @@
 """Keepers on Slurm: each launch of a job is one Slurm job, named after both, so that it is found whatever happens."""
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -8,17 +9,20 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rekindle.contract.outcome import OutcomeClass
+from rekindle.contract.run_dir.leader_records import COMMENT
 from rekindle.contract.safe_open import list_numbers, read_text_from, regular_size
+from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
 from rekindle_service.launchers.keeper_pool import keeper_failure
 from rekindle_service.launchers.launch_counts import LaunchCounts
 from rekindle_service.launchers.launcher import LauncherReport
 from rekindle_service.launchers.slurm.beats import Beats
 from rekindle_service.launchers.slurm.commands import RefusedError
+from rekindle_service.launchers.slurm.excluded_nodes import MAX_NODES, ExcludedNodes
 from rekindle_service.launchers.slurm.launch_files import LaunchFiles
 from rekindle_service.launchers.slurm.poller import Listing, SlurmPoller
 from rekindle_service.launchers.slurm.queue_listing import SlurmJob, Stage, job_name
-from rekindle_service.launchers.slurm.reasons import ending_words, waiting_words
+from rekindle_service.launchers.slurm.reasons import ending_words, running_words, waiting_words
 from rekindle_service.store.tables import Job, launch_column
 
 _SILENCE = 15.0  # seconds beyond ``host_timeout`` after which a leading keeper counts as lost
@@ -31,6 +35,7 @@ _NOT_THE_JOBS = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})
 """Ends for which nothing is held against the job."""
 
 _CANNOT_START = "launch failed requeued held"
+_NODE = re.compile(r"rekindle: node (\S+): (.*)")  # of a log: why the leading keeper cannot start there
 
 Record = Callable[..., Job | None]
 """``record(job_id, **columns)`` sets columns of the row, and returns it."""
@@ -43,6 +48,8 @@ class _Known:
     counts: LaunchCounts
     started_at: float = float("-inf")  # time.monotonic() of the latest request to start a requeued job
     stopped: set[int] = field(default_factory=set)  # ids of Slurm jobs that this server has cancelled
+    excluded: set[str] = field(default_factory=set)  # nodes that the latest launch must not get
+    trusts_others: bool = True  # as long as Slurm has nodes without those that other jobs have found
 
 
 class SlurmLauncher:
@@ -60,7 +67,8 @@ class SlurmLauncher:
         self._home, self._poller, self._files = home, poller, files
         self._record, self._prepare = record, prepare
         self._host_timeout = host_timeout
-        self._beats = Beats()
+        self._beats = Beats(home.root)
+        self._excluded = ExcludedNodes()
         self._known: dict[str, _Known] = {}
         self._since = time.monotonic()
 
@@ -152,20 +160,40 @@ class SlurmLauncher:
         submission = self._poller.submission(_name(job))
         if submission is not None and submission.slurm_id is not None:
             columns["job_id"] = submission.slurm_id
+        self._note_nodes(job, found)
+        columns["excluded"] = self._excluded.column(job)
         if (refusal := self._refusal(job)) is not None:
             return LauncherReport(f"Slurm: {refusal}", columns={**columns, "state": None, "reason": str(refusal)})
         if listing.problem is not None:
             return self._unknown(job, columns, listing)
         if found is None:
             waiting = "Slurm to take the job" if columns.get("job_id") is None else None
-            return LauncherReport(waiting, columns=columns)
+            return LauncherReport(waiting, columns={**columns, "reason": None})
         return self._found(job, found, columns)
+
+    def _note_nodes(self, job: Job, found: SlurmJob | None) -> None:
+        """What the leading keeper says of its nodes."""
+        beat = self._beats.content(self._home.run_dir(job.id), job.launch_number)
+        if beat is None:
+            return
+        self._exclude(job, found, beat.excluded)
+        if found is not None and found.state == "RUNNING":
+            self._excluded.remove(job, set(found.hosts) - beat.missing.keys())
+
+    def seconds_ahead(self, job: Job) -> float:
+        """Raises OSError."""
+        return self._beats.seconds_ahead(self._home.run_dir(job.id), job.launch_number)
 
     def _found(self, job: Job, found: SlurmJob, columns: Mapping[str, Any]) -> LauncherReport:
         waits = found.stage in (Stage.WAITING, Stage.STOPPED)
         words = waiting_words(found) if waits else None
         if found.stage is Stage.ENDED:
             words = ending_words(found)
+        if found.state == "RUNNING" and job.state is JobState.RUNNING:
+            beat = self._beats.content(self._home.run_dir(job.id), job.launch_number)
+            words = running_words(found, beat, self.seconds_ahead(job))
+        if found.stage is Stage.WAITING:
+            self._end_exclusion(job, found)
         columns = {**columns, "job_id": found.id, "state": found.state, "reason": words, "hosts": list(found.hosts)}
         withdrawn = None
         if found.state == "CANCELLED" and not self._was_stopped(job, found):
@@ -173,6 +201,13 @@ class SlurmLauncher:
         return LauncherReport(
             words if waits else None, found.stage is Stage.WAITING and self._was_queued_again(job), withdrawn, columns
         )
+
+    def _end_exclusion(self, job: Job, found: SlurmJob) -> None:
+        """A job that waits may get nodes that are not excluded any more."""
+        known = self._known.get(job.id)
+        if known is not None and (over := known.excluded - self._excluded.for_job(job).keys()):
+            known.excluded -= over
+            self._poller.exclude(found.id, sorted(known.excluded))
 
     def _was_queued_again(self, job: Job) -> bool:
         """The listing may be older than the start of the keeper."""
@@ -205,20 +240,50 @@ class SlurmLauncher:
             return False
         refusal = self._refusal(job)
         if refusal is not None and not refusal.temporary:
-            return True
+            if not known.trusts_others or known.excluded <= self._excluded.own(job).keys():
+                return True
+            known.trusts_others = False
         if known.counts.counted:
             return known.counts.crash_looping
         submission = self._poller.submission(_name(job))
         found = self._poller.listing.jobs.get(_name(job))
         failed = submission is not None and submission.error is not None
-        if failed or (found is not None and found.state in _NOT_THE_JOBS):
+        if not failed:
+            self._exclude(job, found, self._bad_nodes(job, found))
+        has_found_bad_nodes = not self._excluded.own(job).keys() <= known.excluded
+        if failed or has_found_bad_nodes or (found is not None and found.state in _NOT_THE_JOBS):
             known.counts.count_host_failure()
         else:
             known.counts.count_end(job)
-        return known.counts.crash_looping
+        return known.counts.crash_looping or len(self._excluded.own(job)) >= MAX_NODES
+
+    def _exclude(self, job: Job, found: SlurmJob | None, reasons: Mapping[str, str]) -> None:
+        """Those that Slurm had given to the job: a job may write anything into its files."""
+        given = (job.slurm or {}).get("hosts", []) if found is None else found.hosts
+        self._excluded.add(job, {host: reason for host, reason in reasons.items() if host in given})
+
+    def _bad_nodes(self, job: Job, found: SlurmJob | None) -> dict[str, str]:
+        """The node on which the leading keeper could not start, or could not write, and why."""
+        if found is not None and found.comment.startswith(COMMENT):
+            host, _, reason = found.comment.removeprefix(COMMENT).partition(": ")
+            return {host: reason}
+        log = self._home.run_dir(job.id).launch(job.launch_number).slurm_log
+        tail = read_text_from(log, max(0, regular_size(log) - _EVIDENCE_BYTES))
+        if (match := _NODE.search(tail)) is not None:
+            return {match[1]: match[2]}
+        if found is None or found.state != "FAILED" or not found.hosts or self._had_started(job):
+            return {}
+        lines = [line.strip() for line in tail.splitlines() if line.strip()]
+        last = lines[-1] if lines else "it may not see the home, or may not write it"
+        return {found.hosts[0]: f"Slurm job {found.id} ended there as soon as it had begun: {last}"}
 
     def failure(self, job: Job) -> tuple[str, str]:
-        if (refusal := self._refusal(job)) is not None:
+        refusal, nodes = self._refusal(job), self._excluded.own(job)
+        if nodes and (refusal is not None or len(nodes) >= MAX_NODES):
+            left = "No usable node is left" if refusal is not None else f"{len(nodes)} nodes cannot run the job"
+            named = "; ".join(f"{host}: {node.reason}" for host, node in nodes.items())
+            return f"{left}: {named}", "" if refusal is None else f"Slurm without these nodes: {refusal}"
+        if refusal is not None:
             return f"Slurm refuses the job: {refusal}", ""
         log = self._home.run_dir(job.id).launch(job.launch_number).slurm_log
         tail = read_text_from(log, max(0, regular_size(log) - _EVIDENCE_BYTES))
@@ -240,13 +305,15 @@ class SlurmLauncher:
             return
         self.stop(job)
         counts = replace(known.counts, journal_offset=job.journal_offset, counted=False)
-        self._known[job.id] = replace(known, counts=counts)
-        row = self._record(job.id, launch_number=self._next_launch(job), slurm=launch_column(job.spec))
+        excluded = set(self._excluded.for_job(job) if known.trusts_others else self._excluded.own(job))
+        self._known[job.id] = replace(known, counts=counts, excluded=excluded)
+        column = {**(launch_column(job.spec) or {}), "excluded": self._excluded.column(job)}
+        row = self._record(job.id, launch_number=self._next_launch(job), slurm=column)
         if row is None:
             return
         try:
             self._prepare(row)
-            options, script = self._files.write(row)
+            options, script = self._files.write(row, excluded)
         except OSError:
             counts.count_host_failure()
             raise

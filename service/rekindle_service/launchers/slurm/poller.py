@@ -95,6 +95,9 @@ class SlurmPoller:
     def start_now(self, slurm_id: int) -> None:
         self._request(lambda: self._commands.start_now(slurm_id))
 
+    def exclude(self, slurm_id: int, hosts: Sequence[str]) -> None:
+        self._request(lambda: self._commands.exclude(slurm_id, hosts))
+
     def forget(self, names: set[str]) -> None:
         """Of all submissions but these."""
         with self._changed:

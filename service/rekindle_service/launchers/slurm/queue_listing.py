@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-FORMAT = "%i|%j|%T|%S|%N|%r"
-"""Id, name, state, (expected) start in seconds since the epoch, nodes, reason."""
+FORMAT = "%i|%j|%T|%S|%N|%r|%k"
+"""Id, name, state, (expected) start in seconds since the epoch, nodes, reason, comment."""
 
 _FIELDS = FORMAT.count("|") + 1
 _NAME = re.compile(r"rekindle-[a-z0-9]{10}-\d{1,9}")
@@ -48,6 +48,7 @@ class SlurmJob:
     start: float | None = None
     hosts: tuple[str, ...] = ()
     reason: str = ""
+    comment: str = ""
 
     @property
     def stage(self) -> Stage:
@@ -75,10 +76,10 @@ def parse_listing(text: str) -> dict[str, SlurmJob]:
 def _job(fields: list[str], line: str) -> SlurmJob:
     if len(fields) != _FIELDS or not fields[0].isdecimal() or not fields[2].isidentifier():
         raise ListingError(line[:200])
-    identifier, name, state, start, nodes, reason = fields
+    identifier, name, state, start, nodes, reason, comment = fields
     began = float(start) if start.isdecimal() else None
     reason = "" if reason in ("None", "(null)") else reason
-    return SlurmJob(int(identifier), name, state, began, expand_hosts(nodes), reason)
+    return SlurmJob(int(identifier), name, state, began, expand_hosts(nodes), reason, comment)
 
 
 def expand_hosts(nodes: str) -> tuple[str, ...]:

@@ -1,6 +1,9 @@
 """Slurm's states and reasons in plain words."""
 
+from rekindle.contract.run_dir.leader_records import LeaderBeat
 from rekindle_service.launchers.slurm.queue_listing import SlurmJob, Stage
+
+MAX_CLOCK_DIFFERENCE = 2.0  # seconds, beyond which a person is warned
 
 _HELD = "it is held in Slurm: scontrol release {id} lets it start"
 _LIMIT = "the jobs of {whose} have reached a limit: "
@@ -105,3 +108,19 @@ def _limit_words(reason: str) -> str | None:
         whose = f"its user in {whose}" if whose != "its user" else whose
     what = next((words for part, words in _LIMITED if part in reason), "what it may use")
     return _LIMIT.format(whose=whose) + f"{what} ({reason})"
+
+
+def running_words(job: SlurmJob, beat: LeaderBeat | None, ahead: float) -> str | None:
+    """What is wrong with the nodes of a running job, in sentences; ``ahead``: seconds of its leading keeper's times."""
+    if beat is None:
+        return None
+    words, missing = [], {host: reason for host, reason in beat.missing.items() if host in job.hosts}
+    if missing:
+        named = "; ".join(f"{host}: {reason}" for host, reason in missing.items())
+        words.append(f"The job uses {len(job.hosts) - len(missing)} of its {len(job.hosts)} nodes ({named}).")
+    clocks = {host: beat.clocks.get(host, 0.0) + ahead for host in job.hosts if host not in missing}
+    for host, seconds in clocks.items():
+        if abs(seconds) > MAX_CLOCK_DIFFERENCE:
+            side = "ahead" if seconds > 0 else "behind"
+            words.append(f"The clock of {host} is {abs(seconds):.0f} s {side}: run an NTP client there.")
+    return " ".join(words) or None

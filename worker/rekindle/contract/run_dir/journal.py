@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform
@@ -294,6 +294,17 @@ def read_journal(path: Path, offset: int = 0, *, max_bytes: int = MAX_JOURNAL_BY
                 yield record
         if reached > read and reached >= stop:
             yield Skipped(at=0.0, end=reached)
+
+
+_TIMES = ("at", "next_try_at", "since", "hung_at")
+
+
+def earlier(record: R, seconds: float) -> R:
+    """The same record by a clock that is ``seconds`` behind the one by which it was written."""
+    if not seconds:
+        return record
+    times = {name: getattr(record, name, None) for name in _TIMES}
+    return replace(record, **{name: at - seconds for name, at in times.items() if at is not None})
 
 
 def _parse(line: bytes, end: int) -> Record | None:

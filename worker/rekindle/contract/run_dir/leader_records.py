@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 
 from rekindle.contract.run_dir.json_records import Count, JsonRecord, Line
 
+COMMENT = "rekindle: "
+"""Begins the comment of a Slurm job whose leading keeper could write nothing: ``rekindle: HOST: REASON``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Leader(JsonRecord):
@@ -20,7 +23,16 @@ class Leader(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class LeaderBeat(JsonRecord):
-    """``beat.json``: another ``beat`` every few seconds, for as long as the leading keeper lives."""
+    """``beat.json``: another ``beat`` every few seconds, for as long as the leading keeper lives.
+
+    ``at``: the time of day by which it writes the journal, in seconds since the epoch. ``clocks``: seconds by which
+    those of the nodes are ahead of that. ``missing``: nodes of the allocation that the job cannot use now, each with
+    the reason; ``excluded``: those of them that the next Slurm job must not get.
+    """
 
     beat: Count
     restart: Count = 0
+    at: float | None = None
+    clocks: dict[str, float] = field(default_factory=dict)
+    missing: dict[str, Line] = field(default_factory=dict)
+    excluded: dict[str, Line] = field(default_factory=dict)

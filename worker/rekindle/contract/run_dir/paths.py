@@ -95,6 +95,10 @@ class LaunchDir:
     leader = _Child("leader.json")  # ``Leader`` as JSON, by the leading keeper: where it listens, and the secret
     beat = _Child("beat.json")  # ``LeaderBeat`` as JSON, by the leading keeper, every few seconds while it lives
 
+    def proof(self, host: str) -> Path:
+        """``{"number": …}``, one more every few seconds by a node's keeper: what it writes here is seen elsewhere."""
+        return self.root / f"node-{host}.json"
+
 
 @dataclass(frozen=True, slots=True)
 class RunDir:

@@ -5,7 +5,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from rekindle.contract.run_dir.journal import RecordType
+from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.rank_records import RankStatus
+from rekindle.contract.run_dir.script_files import Observations
 from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt.shutdown import EXIT_GRACE, FAILURE_GRACE, ROOT_CAUSE_GRACE, SIGTERM_GRACE, STOP_GRACE
 from rekindle.keeper.attempt_result import (
@@ -53,9 +56,16 @@ class ClusterAttempt:
     """Call ``run`` once."""
 
     def __init__(
-        self, plan: AttemptPlan, run_dir: RunDir, journal: BufferedJournal, events: EventLoop, nodes: Sequence[Node]
+        self,
+        plan: AttemptPlan,
+        run_dir: RunDir,
+        journal: BufferedJournal,
+        events: EventLoop,
+        nodes: Sequence[Node],
+        can_grow: Callable[[], bool],
     ) -> None:
-        """``nodes``: one for each of the plan's ``hosts``, in the same order."""
+        """``nodes``: one for each of the plan's ``hosts``, in the same order; ``can_grow``: another could have more."""
+        self._can_grow = can_grow
         self._plan, self._run_dir, self._journal, self._events = plan, run_dir, journal, events
         self._dir = run_dir.attempt(plan.number)
         self._secret = secrets.token_hex(32)
@@ -158,7 +168,17 @@ class ClusterAttempt:
             return Ending.HANG
         if self._plan.deadline is not None and time.monotonic() >= self._plan.deadline:
             return Ending.TIME_LIMIT
-        return self._requested_stop()
+        if (stop := self._requested_stop()) is None and self._can_grow() and self._loses_nothing():
+            return Ending.GROW
+        return stop
+
+    def _loses_nothing(self) -> bool:
+        """By a stop now: a ``Run`` saves when it is asked to, another script has saved in this attempt."""
+        status = read_record(self._dir.rank(0).status, RankStatus)
+        if status is None or not status.reported_steps:
+            return False
+        observed = read_record(self._run_dir.observed, Observations) or Observations()
+        return status.snapshot_policy is not None or bool(observed.saved_by(self._plan.number))
 
     def _requested_stop(self) -> Ending | None:
         if self._stop is None and any(part.node.terminated for part in self._parts):

@@ -31,8 +31,7 @@ class ClusterRunner:
         self._run_dir, self._spec, self._events = run_dir, spec, events
         self._nodes, self._owner = nodes, owner
         self._chosen: list[Node] = []
-        self._start_error: str | None = None
-        self._is_final = False  # no further attempt can cure the error
+        self._start_error: str | None = None  # that no further attempt can cure
         self._has_begun = False  # an attempt of this launch
 
     @property
@@ -52,15 +51,22 @@ class ClusterRunner:
     def find_world(self, requested_stop: RequestedStop) -> World | None:
         """Raises TooFewNodesError."""
         self._start_error = None
-        self._nodes.prepare()
+        self._nodes.dismiss_terminated()
         began, events = time.monotonic(), Events()
         while requested_stop(events) is None:
             self._nodes.start_missing()
-            self._chosen = self._nodes.answering()[: self._spec.nodes]
+            self._chosen = self._usable()
             if self._is_decided(time.monotonic() - began):
                 return self._world()
             events = self._events.wait(INTERVAL)
         return None
+
+    def _usable(self) -> list[Node]:
+        return self._nodes.answering()[: self._spec.nodes]
+
+    def _can_grow(self) -> bool:
+        """More nodes of the allocation are well than the attempt runs on."""
+        return len(self._usable()) > len(self._chosen)
 
     def _is_decided(self, waited: float) -> bool:
         """Raises TooFewNodesError."""
@@ -74,10 +80,11 @@ class ClusterRunner:
             return True
         if is_enough or not (settled or waited > self._timeout()):
             return False
-        self._start_error = self._why_too_few(found)
-        if self._has_begun:
-            raise TooFewNodesError(self._start_error)
-        return True
+        if not self._has_begun:
+            self._nodes.give_up_silent()
+        self._owner.beat()  # the next launch must know
+        missing = "; ".join(f"{host}: {reason}" for host, reason in self._nodes.missing().items())
+        raise TooFewNodesError(f"{found} of at least {self._spec.min_nodes} nodes can be used ({missing})")
 
     def _timeout(self) -> float:
         if not self._has_begun:
@@ -89,23 +96,18 @@ class ClusterRunner:
 
     def _check_versions(self) -> None:
         self._start_error = difference({node.host: node.versions for node in self._chosen})
-        self._is_final = self._start_error is not None
-
-    def _why_too_few(self, found: int) -> str:
-        errors = "; ".join(f"{host}: {error}" for host, error in self._nodes.start_errors().items())
-        return f"Of at least {self._spec.min_nodes} nodes, {found} could be started. {errors or 'No node answered'}."
 
     def _world(self) -> World:
-        count = len(self._chosen) if self._start_error is None else self._spec.min_nodes
-        return World(count * self._spec.ranks_per_node, hosts=[node.host for node in self._chosen])
+        return World(len(self._chosen) * self._spec.ranks_per_node, hosts=[node.host for node in self._chosen])
 
     def run(self, plan: AttemptPlan, journal: BufferedJournal) -> AttemptResult:
         if self._start_error is not None:
             ended = AttemptResult(plan.number, plan.world_size, Ending.AGENT_ENDED, start_error=self._start_error)
-            ended.start_is_retryable = not self._is_final
+            ended.start_is_retryable = False
             return ended
         self._has_begun = True
-        return ClusterAttempt(plan, self._run_dir, journal, self._events, self._chosen).run()
+        self._owner.beat()  # with the nodes that it does without
+        return ClusterAttempt(plan, self._run_dir, journal, self._events, self._chosen, self._can_grow).run()
 
     def close(self, *, is_over: bool) -> None:
         self._nodes.close(is_over=is_over)

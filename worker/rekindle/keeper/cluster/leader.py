@@ -3,7 +3,7 @@
 import os
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from rekindle.keeper.cluster.cluster_runner import ClusterRunner
 from rekindle.keeper.cluster.nodes import Nodes
 from rekindle.keeper.cluster.ownership import BEAT_INTERVAL, LaunchOwner
 from rekindle.keeper.cluster.starters import Starter
+from rekindle.keeper.cluster.time_limit import INTERVAL as LIMIT_INTERVAL
+from rekindle.keeper.cluster.time_limit import Limit, TimeLimit, latest_stop_seconds
 from rekindle.keeper.environment_info import write_environment_info
 from rekindle.keeper.event_loop import EventLoop
 from rekindle.keeper.supervisor import Keeper
@@ -42,22 +44,33 @@ class RequestFile:
         return messages
 
 
-def lead(run_dir: RunDir, owner: LaunchOwner, hosts: Sequence[str], address: str, starter: Starter) -> bool:
+def lead(
+    run_dir: RunDir,
+    owner: LaunchOwner,
+    hosts: Sequence[str],
+    address: str,
+    starter: Starter,
+    ask_limit: Callable[[], Limit | None] = lambda: None,
+) -> bool:
     """Run the job on ``hosts`` until it has ended (True), or another launch has to follow.
 
-    Raises SupersededError, TooFewNodesError, UnreadableError and OSError.
+    ``ask_limit``: see ``TimeLimit``. Raises SupersededError, TooFewNodesError, UnreadableError, UnwritableError and
+    OSError.
     """
     events, secret = EventLoop(), secrets.token_hex(32)
 
     def make_runner(_: RunDir, spec: JobSpec, intent: RunIntent, loop: EventLoop) -> ClusterRunner:
-        nodes = Nodes(hosts, starter, address, secret, loop, lambda: intent.host_timeout)
+        launch = run_dir.launch(owner.number)
+        nodes = Nodes(hosts, starter, address, secret, loop, lambda: intent.host_timeout, launch)
         host = socket.gethostname()
-        owner.publish(Leader(address, nodes.port, secret, host, os.getpid(), owner.restart, list(hosts)))
+        owner.publish(Leader(address, nodes.port, secret, host, os.getpid(), owner.restart, list(hosts)), nodes)
         return ClusterRunner(run_dir, spec, loop, nodes, owner)
 
     owner.check()
     keeper = Keeper(run_dir, events, make_runner)
     requests = RequestFile(run_dir.requests)
+    limit = TimeLimit(ask_limit, lambda: latest_stop_seconds(run_dir.journal), keeper.leave)
+    events.every(LIMIT_INTERVAL, limit.check)
     events.every(BEAT_INTERVAL, owner.beat)
     events.every(_REQUESTS_INTERVAL, lambda: events.add(requests.read()))
     if keeper.begin():

@@ -40,14 +40,21 @@ class Hello:
     keeper: str  # random: another one for each process
     beat: bool = False
     versions: Versions | None = None
+    written: int = 0  # see ``Beat``
+    clock: float = 0.0  # the node's time of day, in seconds since the epoch
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """Every second. ``sent``: seconds of the node's CLOCK_MONOTONIC."""
+    """Every second. ``sent``: seconds of the node's CLOCK_MONOTONIC.
+
+    ``written``: number of the latest proof that the node can write the run directory; ``trouble``: why it cannot.
+    """
 
     number: int
     sent: float
+    written: int = 0
+    trouble: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.leader_records import Leader
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.attempt.plan import AttemptPlan
+from rekindle.keeper.cluster.home_proof import HomeProof
 from rekindle.keeper.cluster.messages import Begin, Hello, Leave, Message, Prepare, Prepared, Terminated
 from rekindle.keeper.cluster.node_attempt import NodeAttempt
 from rekindle.keeper.cluster.node_link import LeaderLostError, NodeLink
@@ -121,7 +122,7 @@ def main(run_dir: RunDir, launch: int, host: str, source: str | None = None) -> 
         read_secrets()
         is_over = _keep(run_dir, launch, host, source)
     except (OSError, ValueError, UnusableError, SecretError, LeaderLostError, ImportError) as error:
-        _log(f"the keeper on {host} cannot continue: {error}")
+        _log(f"{sys.executable}: {error}" if isinstance(error, ImportError) else str(error))
         return 1
     finally:
         kill_all(partial(descendants, os.getpid()), reap_children)
@@ -136,6 +137,7 @@ def _keep(run_dir: RunDir, launch: int, host: str, source: str | None) -> bool:
     leader = _find_leader(run_dir, launch)
     os.chdir(run_dir.code)
     kill_all(partial(orphans_of, run_dir.root, host), reap_children)
+    proof = HomeProof(run_dir.launch(launch).proof(host))
     spec = read_record(run_dir.spec, JobSpec)
     if spec is None:
         raise UnusableError(f"{run_dir.spec} cannot be read here")
@@ -144,8 +146,11 @@ def _keep(run_dir: RunDir, launch: int, host: str, source: str | None) -> bool:
             _log(f"not preloaded on {host}: {failure}")
     events = EventLoop()
     with events.signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        hello = Hello(leader.secret, host, secrets.token_hex(8), versions=own_versions())
-        link = NodeLink(leader, hello, events, source)
+        versions = own_versions()
+        hello = Hello(
+            leader.secret, host, secrets.token_hex(8), versions=versions, written=proof.written, clock=time.time()
+        )
+        link = NodeLink(leader, hello, proof, events, source)
         deadline = time.monotonic() + _WELCOME_TIMEOUT
         keeper = NodeKeeper(run_dir, spec, link, events)
         while not link.is_welcome:

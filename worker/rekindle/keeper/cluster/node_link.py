@@ -9,6 +9,7 @@ from typing import Any
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.leader_records import Leader
 from rekindle.keeper.cluster.channel import Channel
+from rekindle.keeper.cluster.home_proof import HomeProof
 from rekindle.keeper.cluster.messages import (
     Beat,
     Heard,
@@ -20,7 +21,8 @@ from rekindle.keeper.cluster.messages import (
 from rekindle.keeper.event_loop import EventLoop
 
 BEAT_INTERVAL = 1.0  # seconds
-_ANSWER_TIMEOUT = 3.0  # seconds without an answer, after which the heartbeat tries another connection
+_ANSWER_TIMEOUT = 2.0  # seconds without an answer, after which each heartbeat tries a further connection
+_MAX_CONNECTIONS = 6  # of the heartbeat
 _CONNECT_TIMEOUT = 20.0  # seconds
 
 
@@ -31,13 +33,16 @@ class LeaderLostError(Exception):
 class NodeLink:
     """The connection for messages, for as long as both ends live, and a second one for the heartbeat.
 
-    After a cut, TCP sends again only after as long a pause; so the heartbeat comes on a fresh connection then, and
-    nothing is lost on the old one.
+    After a cut, TCP sends again only after as long a pause; so the heartbeat comes on a fresh connection, too, then.
+    The first one that is answered stays: where packets are lost, that may be an old one.
     """
 
-    def __init__(self, leader: Leader, hello: Hello, events: EventLoop, source: str | None = None) -> None:
+    def __init__(
+        self, leader: Leader, hello: Hello, proof: HomeProof, events: EventLoop, source: str | None = None
+    ) -> None:
         """``source``: the local address to connect from. Raises OSError where the leader does not answer."""
         self._leader, self._hello, self._events, self._source = leader, hello, events, source
+        self._proof = proof
         self._on_message: Callable[[Message], None] = lambda _: None
         sock = socket.create_connection((leader.address, leader.port), _CONNECT_TIMEOUT, self._from())
         self.address = str(sock.getsockname()[0])
@@ -45,10 +50,10 @@ class NodeLink:
         self._channel.trust()
         self._channel.send(hello)
         self._lease: float | None = None  # seconds, known once the leader welcomes this node
-        self._beats: Channel | None = None
+        self._beats: list[Channel] = []
         self._number = 0
         self._sent: dict[int, float] = {}
-        self._heard_at = self._tried_at = time.monotonic()
+        self._heard_at = time.monotonic()
         events.every(BEAT_INTERVAL, self._beat)
 
     def _from(self) -> tuple[str, int] | None:
@@ -67,8 +72,8 @@ class NodeLink:
 
     def close(self) -> None:
         self._channel.close()
-        if self._beats is not None:
-            self._beats.close()
+        for channel in self._beats:
+            channel.close()
 
     def _receive(self, message: Message) -> None:
         if isinstance(message, Welcome):
@@ -87,32 +92,36 @@ class NodeLink:
             return
         if now > self._heard_at + self._lease:
             raise LeaderLostError(f"the leading keeper has not answered for {now - self._heard_at:.0f} seconds")
-        silent_for = now - max(self._heard_at, self._tried_at)
-        if self._beats is None or not self._beats.is_open or silent_for > _ANSWER_TIMEOUT:
-            self._reconnect(now)
+        self._beats = [channel for channel in self._beats if channel.is_open]
+        if not self._beats or now > self._heard_at + _ANSWER_TIMEOUT:
+            self._connect_again()
         self._number += 1
         self._sent[self._number] = now
-        if self._beats is not None:
-            self._beats.send(Beat(self._number, now))
+        trouble = self._proof.trouble()
+        for channel in self._beats:
+            channel.send(Beat(self._number, now, self._proof.written, trouble))
 
-    def _reconnect(self, now: float) -> None:
-        if self._beats is not None:
-            self._beats.close()
-        self._tried_at, self._beats = now, None
+    def _connect_again(self) -> None:
+        if len(self._beats) >= _MAX_CONNECTIONS:
+            self._beats.pop(0).close()
         sock = socket.socket()
         sock.setblocking(False)
         with suppress(BlockingIOError, OSError):
             if (source := self._from()) is not None:
                 sock.bind(source)
             sock.connect((self._leader.address, self._leader.port))
-        self._beats = Channel(sock, self._events, self._hear, lambda _: None)
-        self._beats.send(Hello(self._hello.secret, self._hello.host, self._hello.keeper, beat=True))
+        channel = Channel(sock, self._events, lambda message: self._hear(channel, message), lambda _: None)
+        channel.send(Hello(self._hello.secret, self._hello.host, self._hello.keeper, beat=True))
+        self._beats.append(channel)
 
-    def _hear(self, message: Message) -> None:
+    def _hear(self, channel: Channel, message: Message) -> None:
         """The lease runs from when the answered heartbeat was sent: the leader has heard this node since then."""
         if isinstance(message, Heard) and (sent := self._sent.get(message.number)) is not None:
             self._heard_at = max(self._heard_at, sent)
             self._sent = {number: at for number, at in self._sent.items() if number > message.number}
+            for other in self._beats:
+                if other is not channel:
+                    other.close()
 
 
 class LinkJournal:

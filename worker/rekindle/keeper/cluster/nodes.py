@@ -7,16 +7,20 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from subprocess import Popen, TimeoutExpired
-from typing import IO
+from typing import IO, Any
 
 from rekindle.contract.backoff import exponential_backoff
+from rekindle.contract.run_dir.paths import LaunchDir
+from rekindle.keeper import wall_clock
 from rekindle.keeper.cluster.channel import Channel
+from rekindle.keeper.cluster.home_proof import SEEN_WITHIN, read_proof
 from rekindle.keeper.cluster.listener import Listener
 from rekindle.keeper.cluster.messages import Beat, Heard, Hello, Leave, Message, Terminated, Versions, Welcome
 from rekindle.keeper.cluster.starters import Starter
 from rekindle.keeper.event_loop import EventLoop
 
-MAX_STARTS = 3  # in a row that fail
+MAX_STARTS = 3  # in a row that fail: then the node is unusable
+RETRY_INTERVAL = 60.0  # seconds after which an unusable node is tried again: it may be well by then
 START_TIMEOUT = 300.0  # seconds: a node imports torch from whatever disk it is on
 CLOSED_WAIT = 0.5  # seconds for a process whose connection has closed to end, so that its exit code is known
 _MIN_DELAY, _MAX_DELAY = 1.0, 10.0  # seconds between two starts that fail
@@ -41,10 +45,14 @@ class Node:
     channel: Channel
     heard_at: float  # seconds of CLOCK_MONOTONIC, by the number of the heartbeat that was sent last
     offset: float = float("inf")  # seconds to add to the node's CLOCK_MONOTONIC; too much by the way of a message
-    beats: Channel | None = None
+    beats: list[Channel] = field(default_factory=list)  # that the node has opened for its heartbeat
     lost: str | None = None  # how that was noticed
     lost_at: float = float("inf")
     terminated: bool = False  # it got SIGTERM
+    written: int = 0  # number of the latest proof that it says it has written
+    seen: int = 0  # and of the latest that was read here
+    unseen_since: float = float("inf")  # seconds of CLOCK_MONOTONIC: since when the two differ
+    ahead: float = 0.0  # seconds of its time of day before that of this keeper
     on_message: Callable[[Message], None] = field(default=lambda _: None)
 
     def send(self, message: Message) -> None:
@@ -71,15 +79,23 @@ class _Host:
     failed: int = 0  # starts in a row
     next_start: float = 0.0
     error: str = ""  # why the latest start failed
+    unusable: str | None = None  # why the next Slurm job must not get it: the first reason since it was well
     was_cut_off: bool = False  # its latest keeper was lost because nothing was heard of it
 
     @property
-    def has_given_up(self) -> bool:
-        return self.failed >= MAX_STARTS
+    def answers(self) -> bool:
+        """With a proof that it writes where this keeper reads."""
+        node = self.node
+        return node is not None and node.is_alive and not node.terminated and node.seen > 0
 
     @property
-    def answers(self) -> bool:
-        return self.node is not None and self.node.is_alive and not self.node.terminated
+    def why_missing(self) -> str:
+        lost = None if self.node is None else self.node.lost
+        return self.unusable or lost or self.error or "its keeper has not answered yet"
+
+    def mark_unusable(self, reason: str) -> None:
+        self.unusable = self.unusable or reason
+        self.next_start = time.monotonic() + RETRY_INTERVAL
 
 
 class Nodes:
@@ -93,10 +109,11 @@ class Nodes:
         secret: str,
         events: EventLoop,
         host_timeout: Callable[[], float],
+        launch: LaunchDir,
     ) -> None:
         """``host_timeout``: seconds without a heartbeat after which a node counts as lost. Raises OSError."""
         self._hosts = {host: _Host(host) for host in hosts}
-        self._starter, self._host_timeout = starter, host_timeout
+        self._starter, self._host_timeout, self._launch = starter, host_timeout, launch
         self._may_start = False
         self.latest_answer = time.monotonic()  # when a keeper was admitted last
         self._listener = Listener(address, secret, events, self._greet)
@@ -108,31 +125,45 @@ class Nodes:
         return [host.node for host in self._hosts.values() if host.node is not None and host.answers]
 
     def is_settled(self) -> bool:
-        """Every machine answers, or its keeper could not be started ``MAX_STARTS`` times in a row."""
-        return all(host.answers or host.has_given_up for host in self._hosts.values())
+        """Every machine answers or is known to be unusable."""
+        return all(host.answers or host.unusable for host in self._hosts.values())
 
     def may_rejoin(self) -> bool:
         """A keeper has ended, or is being started, on a machine that is not known to be cut off."""
-        waiting = [host for host in self._hosts.values() if not host.answers and not host.has_given_up]
+        waiting = [host for host in self._hosts.values() if not host.answers and not host.unusable]
         return any(not host.was_cut_off for host in waiting)
 
-    def start_errors(self) -> dict[str, str]:
-        """Why there is no keeper, by host."""
-        return {host.name: host.error for host in self._hosts.values() if host.node is None and host.error}
+    def missing(self) -> dict[str, str]:
+        """The machines that cannot be used now, each with the reason."""
+        return {host.name: host.why_missing for host in self._hosts.values() if not host.answers}
 
-    def prepare(self) -> None:
-        """Between attempts: those that got SIGTERM may leave, and those that could not be started are tried again."""
+    def unusable(self) -> dict[str, str]:
+        """Those of them that will be no better for the next Slurm job."""
+        return {host.name: host.unusable for host in self._hosts.values() if host.unusable and not host.answers}
+
+    def report(self) -> dict[str, dict[str, Any]]:
+        """Fields of ``LeaderBeat``."""
+        ahead = {host.name: host.node.ahead for host in self._hosts.values() if host.node is not None and host.answers}
+        clocks = {name: round(seconds, 1) for name, seconds in ahead.items() if abs(seconds) >= wall_clock.TOLERANCE}
+        return {"clocks": clocks, "missing": self.missing(), "excluded": self.unusable()}
+
+    def give_up_silent(self) -> None:
+        """None of those that have never answered is waited for any more."""
+        for host in self._hosts.values():
+            if host.node is None and host.process is not None:
+                host.mark_unusable(f"its keeper has not answered for {time.monotonic() - host.started_at:.0f} s")
+
+    def dismiss_terminated(self) -> None:
+        """Between attempts: those that got SIGTERM may leave."""
         for host in self._hosts.values():
             if host.node is not None and host.node.terminated:
                 host.node.send(Leave(is_over=False))
-            if host.has_given_up:
-                host.failed, host.next_start = 0, 0.0
 
     def start_missing(self) -> None:
         """Start a keeper wherever none answers and none is about to."""
         self._may_start = True
         for host in self._hosts.values():
-            if host.process is None and not host.has_given_up and time.monotonic() >= host.next_start:
+            if host.process is None and time.monotonic() >= host.next_start:
                 self._start(host)
 
     def check(self) -> None:
@@ -142,6 +173,8 @@ class Nodes:
             if node is not None and node.silent_for() > self._host_timeout():
                 host.was_cut_off = True
                 self._lose(node, f"nothing has been heard of it for {node.silent_for():.0f} seconds")
+            elif node is not None and node.is_alive and node.written > node.seen:
+                self._look_for_proof(host, node)
             elif node is None and host.process is not None and time.monotonic() > host.started_at + START_TIMEOUT:
                 host.process.kill()
             if node is not None and not node.is_alive and time.monotonic() > node.lost_at + CLOSED_WAIT:
@@ -161,6 +194,21 @@ class Nodes:
             if host.process is not None:
                 _end_process(host.process, 20.0 if host.node is not None else 0.0)
 
+    def _look_for_proof(self, host: _Host, node: Node) -> None:
+        node.unseen_since = min(node.unseen_since, time.monotonic())
+        with suppress(OSError):
+            node.seen = read_proof(self._launch.proof(host.name))
+        if node.seen >= node.written:
+            node.unseen_since = float("inf")
+            host.unusable = None
+        elif time.monotonic() > node.unseen_since + SEEN_WITHIN:
+            self._spoil(host, node, f"what it writes into {self._launch.root} is not seen on other nodes")
+
+    def _spoil(self, host: _Host, node: Node, reason: str) -> None:
+        """It runs, and what it does leads nowhere."""
+        host.mark_unusable(reason)
+        self._lose(node, reason)
+
     def _start(self, host: _Host) -> None:
         host.output = tempfile.TemporaryFile()  # noqa: SIM115  # open until the process has ended
         host.started_at = time.monotonic()
@@ -172,6 +220,8 @@ class Nodes:
     def _fail(self, host: _Host, error: str) -> None:
         host.error, host.failed = error, host.failed + 1
         host.next_start = time.monotonic() + exponential_backoff(host.failed, _MIN_DELAY, _MAX_DELAY)
+        if host.failed >= MAX_STARTS:
+            host.mark_unusable(error)
 
     def _end(self, host: _Host, code: int) -> None:
         """The process that held a keeper has ended."""
@@ -179,7 +229,7 @@ class Nodes:
         if host.node is not None and host.node.is_alive:
             self._lose(host.node, f"its keeper has ended with exit code {code}{last and f': {last}'}")
         elif host.node is None:
-            self._fail(host, last or f"its keeper ended with exit code {code} before it had started")
+            self._fail(host, _explained(last) or f"its keeper ended with exit code {code} before it had started")
         host.node = None
 
     def _end_lost(self, host: _Host) -> None:
@@ -190,9 +240,8 @@ class Nodes:
     def _lose(self, node: Node, reason: str) -> None:
         if node.lost is None:
             node.lost, node.lost_at = reason, time.monotonic()
-            node.channel.close()
-            if node.beats is not None:
-                node.beats.close()
+            for channel in (node.channel, *node.beats):
+                channel.close()
 
     def _greet(self, channel: Channel, hello: Hello) -> None:
         host = self._hosts.get(hello.host)
@@ -206,9 +255,11 @@ class Nodes:
             self._admit(host, channel, hello, hello.versions)
 
     def _admit(self, host: _Host, channel: Channel, hello: Hello, versions: Versions) -> None:
-        node = Node(host.name, hello.keeper, channel.peer, versions, channel, time.monotonic())
+        node = Node(host.name, hello.keeper, channel.peer, versions, channel, time.monotonic(), written=hello.written)
+        node.ahead = hello.clock - wall_clock.now()
         host.node, host.failed, host.error, host.was_cut_off = node, 0, "", False
         self.latest_answer = time.monotonic()
+        self._look_for_proof(host, node)
         channel.redirect(lambda message: self._receive(node, message), lambda reason: self._lose(node, reason))
         channel.send(Welcome(lease_of(self._host_timeout())))
 
@@ -222,16 +273,22 @@ class Nodes:
         if node is None or not node.is_alive or node.keeper != hello.keeper:
             channel.close()
             return
-        if node.beats is not None:
-            node.beats.close()
-        node.beats = channel
-        channel.redirect(lambda message: self._hear(node, channel, message), lambda _: None)
+        node.beats = [*(each for each in node.beats if each.is_open), channel]
+        channel.redirect(lambda message: self._hear(host, node, channel, message), lambda _: None)
 
-    def _hear(self, node: Node, channel: Channel, message: Message) -> None:
+    def _hear(self, host: _Host, node: Node, channel: Channel, message: Message) -> None:
         if isinstance(message, Beat) and node.is_alive:
             now = time.monotonic()
             node.heard_at, node.offset = now, min(node.offset, now - message.sent)
+            node.written = max(node.written, message.written)
             channel.send(Heard(message.number))
+            if message.trouble is not None:
+                self._spoil(host, node, message.trouble)
+
+
+def _explained(line: str) -> str:
+    """The end of a traceback does not say whose module is missing."""
+    return f"{sys.executable}: {line}" if line.startswith(("ModuleNotFoundError", "ImportError")) else line
 
 
 def _last_line(host: _Host) -> str:

@@ -5,12 +5,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.files import write_json
+from rekindle.contract.files import NO_SPACE_ERRNOS, write_json
 from rekindle.contract.job import RunIntent
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.leader_records import Leader, LeaderBeat
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.buffered_journal import SupersededError
+from rekindle.keeper import wall_clock
+from rekindle.keeper.buffered_journal import SupersededError, UnwritableError
+from rekindle.keeper.cluster.nodes import Nodes
 
 BEAT_INTERVAL = 5.0  # seconds; by its beats the server sees that the leading keeper lives
 
@@ -22,6 +24,7 @@ class LaunchOwner:
         self.number, self.restart = number, restart
         self._run_dir, self._files = run_dir, run_dir.launch(number)
         self._beats = 0
+        self._nodes: Nodes | None = None
 
     @property
     def stamp(self) -> dict[str, Any]:
@@ -39,20 +42,25 @@ class LaunchOwner:
         if leader is not None and leader.restart > self.restart:
             raise SupersededError(f"restart {leader.restart} of launch {self.number} has taken over")
 
-    def publish(self, leader: Leader) -> None:
+    def publish(self, leader: Leader, nodes: Nodes) -> None:
         """Let the nodes' keepers find it. Raises SupersededError, OSError."""
         self.check()
+        self._nodes = nodes
         write_json(self._files.leader, leader.to_json())
+        wall_clock.follow(self._files.leader)
         self.beat()
 
     def beat(self) -> None:
-        """Show that this keeper lives, if it may. Raises SupersededError; a disk that is full costs a beat."""
+        """Show that this keeper lives, if it may. Raises SupersededError, UnwritableError; a full disk costs a beat."""
         self.check()
         self._beats += 1
+        nodes = {} if self._nodes is None else self._nodes.report()
+        beat = LeaderBeat(self._beats, self.restart, wall_clock.now(), **nodes)
         try:
-            write_json(self._files.beat, LeaderBeat(self._beats, self.restart).to_json(), durable=False)
-        except OSError:
-            return
+            write_json(self._files.beat, beat.to_json(), durable=False)
+        except OSError as error:
+            if error.errno not in NO_SPACE_ERRNOS:
+                raise UnwritableError(f"it cannot write {self._files.root}: {error.strerror}") from error
 
 
 def environment_of(path: Path) -> dict[str, str]:

@@ -10,6 +10,15 @@ from rekindle.contract.environment import HOST, RUN_DIR
 from rekindle.contract.run_dir.paths import RunDir
 
 MODULE = "rekindle.keeper.cluster.enter"
+_CHECKED = """
+fail() { echo "$1" >&2; exit 78; }
+[ -f "$1/spec.json" ] || fail "it does not see $1"
+[ -d "$2/rekindle" ] || fail "it does not see $2"
+[ -x "$3" ] || fail "there is no Python at $3"
+shift 3
+exec "$@"
+"""
+"""What a node must have, in words; else the end of its output would be an error of the interpreter or of env."""
 
 
 class Starter(Protocol):
@@ -52,4 +61,5 @@ def node_command(run_dir: RunDir, launch: int, host: str, *more: str) -> Sequenc
     path = os.environ.get("PYTHONPATH", "")
     python = [sys.executable, "-P", "-m", MODULE, str(run_dir.root), str(launch), host, *more]
     found_by = [f"{RUN_DIR}={run_dir.root}", f"{HOST}={host}"]  # what the keeper leaves, by the next one
-    return ["/usr/bin/env", f"PYTHONPATH={path}", *found_by, *python]
+    needed = [str(run_dir.root), path.partition(os.pathsep)[0], sys.executable]
+    return ["/bin/sh", "-c", _CHECKED, "sh", *needed, "/usr/bin/env", f"PYTHONPATH={path}", *found_by, *python]

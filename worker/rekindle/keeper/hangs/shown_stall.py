@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 
+from rekindle.keeper import wall_clock
 from rekindle.keeper.attempt_result import Culprit, Stall
 
 _INTERVAL = 5.0  # seconds between two looks at who causes it
@@ -25,7 +26,7 @@ class ShownStall:
 
     def show(self, culprit: Culprit, seconds: float, left: float) -> bool:
         """There was no progress for ``seconds``, which counts as a hang in ``left`` seconds."""
-        before, found = self.stall, Stall(time.time() - seconds, time.time() + left, culprit)
+        before, found = self.stall, Stall(wall_clock.now() - seconds, wall_clock.now() + left, culprit)
         moved = before is None or abs(found.hung_at - before.hung_at) > _TOLERANCE
         if before is not None and not moved and found.culprit == before.culprit:
             return False

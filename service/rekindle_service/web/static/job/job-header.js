@@ -99,6 +99,7 @@ function bannerTexts(job) {
   if (job.state === "running" && job.waiting_for) return ["Stopped by Slurm", job.waiting_for];
   if (job.state === "running" && job.slurm?.state === "UNKNOWN") return ["Slurm does not answer", job.slurm.reason ?? ""];
   if (job.stalled) return stalledTexts(job.stalled);
+  if (job.state === "running" && job.slurm?.reason) return ["Nodes need attention", job.slurm.reason];
   if (isHeld(job)) return ["On hold", "The job does not start until you release it."];
   if (job.state === "queued") return [job.queue_position === null ? "Queued" : `Queued, position ${job.queue_position}`, waitText(job)];
   if (job.displaced) return [DISPLACED[job.displaced.kind] ?? "Changing slots", displacedSentence(job.displaced)];

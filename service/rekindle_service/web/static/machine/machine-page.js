@@ -25,6 +25,7 @@ async function refresh() {
   showMeters(machine);
   setText(byId("isolation"), machine.isolation);
   showDevices(machine.devices, devices.items);
+  showNodes(devices);
   showTopology(devices);
   markReady();
   showHistory(machine);
@@ -51,6 +52,12 @@ function meter(name, used, figure, remark, canRunOut = true) {
   setFill(fill, used);
   const bar = h("div", { class: "bar", "aria-hidden": "true", "data-full": canRunOut && (used ?? 0) > NEARLY_FULL }, fill);
   return h("div", {}, h("dt", {}, name), h("dd", {}, figure), h("dd", { class: "muted" }, remark, bar));
+}
+
+/** @param {Devices} devices */
+function showNodes({ excluded_nodes: nodes }) {
+  byId("nodes").hidden = !Object.keys(nodes).length;
+  byId("excluded-nodes").replaceChildren(...Object.entries(nodes).map(([host, reason]) => h("div", {}, h("dt", {}, host), h("dd", {}, reason))));
 }
 
 /** @param {Devices} devices */
