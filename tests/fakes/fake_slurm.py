@@ -21,16 +21,19 @@ class FakeJob:
 
 @dataclass
 class FakeSlurm:
-    """``refusal``: what sbatch answers, on standard error. ``down``: the controller does not answer."""
+    """``refusal``: what sbatch answers, on standard error. ``down``: the controller does not answer.
+
+    ``refused``: the option of the jobs that sbatch refuses so; None: all are.
+    """
 
     jobs: dict[int, FakeJob] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
     down: bool = False
     refusal: str | None = None
+    refused: str | None = None
     loses_answer: bool = False  # sbatch is accepted, and its answer is lost
     started: list[int] = field(default_factory=list)  # by scontrol update StartTime=now
     updated: list[list[str]] = field(default_factory=list)  # what scontrol update was given
-    refuses_exclusion: bool = False  # no node is left without those that --exclude names
 
     def __call__(self, command: Sequence[str], _: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
         program, *arguments = command
@@ -54,9 +57,9 @@ class FakeSlurm:
     # --- commands
 
     def _sbatch(self, arguments: list[str]) -> tuple[int, str, str]:
-        excludes = any(each.startswith("--exclude=") for each in arguments)
-        if self.refusal is not None or (self.refuses_exclusion and excludes):
-            return 1, "", self.refusal or "sbatch: error: Requested node configuration is not available\n"
+        is_refused = self.refused is None or any(each.startswith(self.refused) for each in arguments)
+        if self.refusal is not None and is_refused:
+            return 1, "", self.refusal
         if "--test-only" in arguments:
             return 0, "", "sbatch: Job 1 to start at once\n"
         options = dict(each[2:].partition("=")[::2] for each in arguments if each.startswith("--"))

@@ -478,7 +478,7 @@ def test_what_another_job_has_found_is_avoided_but_no_reason_to_fail(play: Play)
     assert play.row(job).slurm["excluded"] == {}
     play.keeper(job, 1).beat(4, missing={"n2": "no torch"}, excluded={"n2": "no torch"})
     play.round()
-    play.slurm.refuses_exclusion = True
+    play.slurm.refusal, play.slurm.refused = NO_NODES, "--exclude="
     third = play.submit()
     play.round(4)
     assert "exclude" not in play.slurm.of(third.id).options

@@ -230,12 +230,16 @@ class Cluster:
         self._slurmctld = self._controller.start("slurmctld", "-D", "-f", str(self.conf), log=log)
         until(self._up, f"slurmctld answers\n{self.complaints}", 20)
 
-    def configure(self, **conf: str) -> None:
-        """Change settings of slurm.conf while it runs, until ``reset``."""
-        self.disturbed = True
+    def configure(self, *, restart: bool = False, **conf: str) -> None:
+        """Change settings of slurm.conf until ``reset``: while it runs, or, without any job, by a ``restart``."""
         self._conf |= conf
-        self._write_conf()
-        self.run("scontrol", "reconfigure")
+        if restart:
+            self.stop()
+            self.start()
+        else:
+            self._write_conf()
+            self.run("scontrol", "reconfigure")
+        self.disturbed = True
 
     def _up(self) -> bool:
         return " UP" in self.run("scontrol", "ping", check=False)

@@ -16,7 +16,7 @@ from rekindle_service.cli.output import print_wrapped
 
 _NO_DEFAULT = {
     *("module", "recipe", "git", "env", "on_restart", "after", "after_any", "continue_from", "exclude", "watch"),
-    *("array", "slurm_time", "slurm_extra", "constraint"),
+    *("array", "slurm_time", "slurm_extra", "slurm_prologue", "constraint"),
     *("file", "show", "cancel", "resume", "delete"),
 }
 """Options without a default: what they add is absent."""

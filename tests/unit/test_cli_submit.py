@@ -182,8 +182,10 @@ def test_only_given_options_are_sent_those_of_snapshots_and_of_slurm_as_one_fiel
     sent = fields("--every-steps 20 --every-auto --keep 5 --monitor -loss --name digits")
     assert sent == {"name": "digits", "snapshot": policy}
     assert fields("--slurm") == {"slurm": {}}
-    slurm = {"partition": "gpu", "time": "8:00:00", "extra": ["--mem=32G"]}
-    sent = fields("--nodes 1:2 --partition gpu --slurm-time 8:00:00 --slurm-extra=--mem=32G")
+    slurm = {"partition": "gpu", "time": "8:00:00", "mem": "32G", "gres": "gpu:2", "gpus_per_node": "a100:4"}
+    slurm |= {"prologue": ["one", "two"], "extra": ["--exclusive"]}
+    given = "--slurm-mem 32G --gres gpu:2 --gpus-per-node a100:4 --slurm-prologue one --slurm-prologue two"
+    sent = fields(f"--nodes 1:2 --partition gpu --slurm-time 8:00:00 {given} --slurm-extra=--exclusive")
     assert sent == {"nodes": {"min": 1, "max": 2}, "slurm": slurm}
 
 

@@ -1,13 +1,18 @@
 """Requests for several nodes: how they become specs, and which cannot."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
+from pydantic import ValidationError
 
 from fakes.fake_slurm import FakeSlurm
 from job_examples import a_submission, cpu_machine
 from rekindle.contract.job import JobSpec, LaunchMode, LinkRule, SlurmOptions
 from rekindle_service.api.request_conversion import submission_of
 from rekindle_service.api.schemas.requests import JobCreate
+from rekindle_service.api.validation_errors import field_errors
 from rekindle_service.jobs.cluster_rules import cluster_rules
 from rekindle_service.jobs.placement import place
 from rekindle_service.launchers.slurm.batch_job import extra_error
@@ -57,6 +62,54 @@ def test_what_cannot_run_on_several_nodes_is_refused() -> None:
     assert "slurm.extra" in broken(slurm=SlurmOptions(extra=["--array=1-3"]))
 
 
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("mem", ["32G", "0", "500", "2t"]),
+        ("gres", ["gpu:4", "gpu:a100:4,tmpdisk:100G", "gpu:1g.10gb:2", "license"]),
+        ("gpus_per_node", ["4", "a100:4", "3090:2"]),
+        ("prologue", [["module load cuda"], ["source ~/x.sh; conda activate x", 'export A="b c"']]),
+    ],
+)
+def test_what_sbatch_and_bash_take_is_accepted(field: str, values: list[Any]) -> None:
+    for value in values:
+        assert getattr(spec_of(slurm={field: value}).slurm, field) == value
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "hint"),
+    [
+        ("mem", ["12X", "-1G", "32 G", "", "1.5G", "32G\n", "٣G"], "such as 32G"),
+        ("gres", ["gpu: 4", "gpu:-1", "gpu:4,", "--gres=gpu", "\x07", ""], "such as gpu:4"),
+        ("gpus_per_node", ["-1", "0", "4.5", "a100:", "a 100:4", "4\x00", "a100:4:2"], "such as 4"),
+        ("prologue.0", [[""], ["  "], ["a\nb"], ["\x1b[2J"]], "line breaks are control characters"),
+    ],
+)
+def test_what_neither_takes_is_refused_with_its_rule_and_the_next_step(
+    field: str, values: list[Any], hint: str
+) -> None:
+    for value in values:
+        with pytest.raises(ValidationError) as caught:
+            spec_of(slurm={field.partition(".")[0]: value})
+        (error,) = field_errors([{**each, "loc": ("body", *each["loc"])} for each in caught.value.errors()], JobCreate)
+        assert (error.field, error.value) == (f"slurm.{field}", value[0] if isinstance(value, list) else value)
+        assert error.rule.startswith("must"), value
+        assert hint in error.hint, value
+
+
+def test_what_a_field_says_is_not_said_again_as_a_further_option() -> None:
+    options = {
+        "mem": ("32G", ["--mem=1G", "--mem-per-cpu=1G", "--mem-per-gpu=1G"], "--mem-bind=local"),
+        "gres": ("gpu:1", ["--gres=gpu:2"], "--gres-flags=enforce-binding"),
+        "gpus_per_node": ("1", ["--gpus-per-node=2", "--gpus=4", "--gpus-per-task=1"], "--gpu-bind=closest"),
+    }
+    for field, (value, others, fine) in options.items():
+        for option in others:
+            assert broken(slurm=SlurmOptions(extra=[option])) == []
+            assert broken(slurm=SlurmOptions(**{field: value}, extra=[fine, option])) == [f"slurm.{field}"]
+        assert broken(slurm=SlurmOptions(**{field: value}, extra=[fine])) == []
+
+
 def test_a_sound_request_breaks_no_rule_whatever_this_machine_has() -> None:
     assert broken() == []
     assert broken(nodes=8, min_nodes=4, min_ranks=32, max_ranks=64, device="cuda") == []
@@ -66,7 +119,7 @@ def test_a_sound_request_breaks_no_rule_whatever_this_machine_has() -> None:
 
 
 def test_slurms_own_sentence_is_shown_at_the_field_that_it_is_about() -> None:
-    options = {"slurm": SlurmOptions("gpu"), "nodes": 2, "min_nodes": 2, "min_ranks": 2, "max_ranks": 2}
+    options = {"slurm": SlurmOptions("gpu", mem="9T"), "nodes": 2, "min_nodes": 2, "min_ranks": 2, "max_ranks": 2}
     spec = a_submission(Path("/"), device="cpu", **options).spec
     fields = {
         "allocation failure: Invalid partition name specified\n": ("slurm.partition", "gpu"),
@@ -80,6 +133,15 @@ def test_slurms_own_sentence_is_shown_at_the_field_that_it_is_about() -> None:
         (error,) = SlurmCluster(SlurmCommands(FakeSlurm(refusal=stderr))).errors(spec)
         assert (error.field, error.value) == field, stderr
         assert error.rule.startswith("Slurm refuses the job: ")
+    no_node = FakeSlurm(refusal="allocation failure: Requested node configuration is not available\n")
+    no_node.refused = "--mem=9T"
+    (error,) = SlurmCluster(SlurmCommands(no_node)).errors(spec)
+    assert (error.field, error.value) == ("slurm.mem", "9T")
+    assert "sinfo" in error.hint
+    refusal = FakeSlurm(refusal="sbatch: error: Invalid generic resource (gres) specification\n")
+    for name in ("gres", "gpus_per_node"):
+        asked = replace(spec, slurm=SlurmOptions(**{name: "4"}))
+        assert SlurmCluster(SlurmCommands(refusal)).errors(asked)[0].field == f"slurm.{name}"
 
 
 def test_the_trials_of_an_experiment_ask_slurm_once_and_are_accepted_where_it_does_not_answer() -> None:

@@ -50,6 +50,19 @@ def test_gpus_are_those_of_all_ranks_of_a_node() -> None:
     assert [option for option in options if option.startswith("--cpus-per-task")] == ["--cpus-per-task=32"]
 
 
+def test_memory_and_gpus_of_each_node_are_options_of_their_own() -> None:
+    spec = replace(SPEC, device="cuda")
+
+    def chosen(**fields: str) -> list[str]:
+        options = options_of(replace(spec, slurm=SlurmOptions(**fields)))
+        return [option for option in options if option.startswith(("--mem", "--g"))]
+
+    assert chosen() == ["--gpus-per-node=4"]
+    assert chosen(mem="32G", gpus_per_node="a100:8") == ["--mem=32G", "--gpus-per-node=a100:8"]
+    assert chosen(gres="gpu:a100:4,tmpdisk:100") == ["--gres=gpu:a100:4,tmpdisk:100"]
+    assert chosen(gres="tmpdisk:100") == ["--gpus-per-node=4", "--gres=tmpdisk:100"]
+
+
 @pytest.mark.parametrize("option", ["--mem=32G", "--exclusive", "--gres=gpu:2", "--nodelist=n[1-2]", "--mail-type=END",
                                     "--reservation=r", "--cpus-per-task=8", "--exclude=n3", "--tmp=10G"])  # fmt: skip
 def test_what_the_keepers_do_not_rely_on_may_be_requested(option: str) -> None:

@@ -24,6 +24,7 @@ _CONVERTED_PARAMETERS = frozenset({"after", "after_any", "continue_from", "on_re
 _POLICY_FIELDS = SnapshotPolicy().to_json().keys()
 _SLURM_FIELDS = {
     "partition": "partition", "account": "account", "qos": "qos", "slurm_time": "time", "constraint": "constraint",
+    "slurm_mem": "mem", "gres": "gres", "gpus_per_node": "gpus_per_node", "slurm_prologue": "prologue",
     "slurm_extra": "extra",
 }  # fmt: skip
 

@@ -114,6 +114,10 @@ class Slurm(TypedDict):
     qos: str | None
     time: str | None
     constraint: str | None
+    mem: str | None
+    gres: str | None
+    gpus_per_node: str | None
+    prologue: list[str]
     extra: list[str]
     job_id: int | None
     state: str | None

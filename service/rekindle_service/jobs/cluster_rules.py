@@ -1,5 +1,6 @@
 """What a job for Slurm must satisfy; whether the cluster has what it requests, Slurm itself is asked."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import Protocol
@@ -24,6 +25,14 @@ ISOLATED = "jobs on Slurm run as the user of the server, which job_users and san
 NoCluster = str
 """Why a server has none, as the hint of an error."""
 
+IN_EXTRA = {"mem": r"--mem(?!-bind)", "gres": r"--gres(?!-)", "gpus_per_node": r"--gpus"}
+"""The options of sbatch that say what these fields do, as patterns of their beginnings."""
+
+
+def in_extra(options: SlurmOptions, name: str) -> str | None:
+    """The option among the further ones that says what the field ``name`` does."""
+    return next((option for option in options.extra if re.match(IN_EXTRA[name], option)), None)
+
 
 def cluster_rules(spec: JobSpec, extra_error: Callable[[str], str | None] = lambda _: None) -> Iterator[FieldError]:
     """The rules that do not depend on the cluster. ``extra_error``: the rule that an option of sbatch violates."""
@@ -41,7 +50,17 @@ def cluster_rules(spec: JobSpec, extra_error: Callable[[str], str | None] = lamb
         yield FieldError("python", "must be an absolute path, the same on all nodes", spec.python)
     for option in spec.slurm.extra if spec.slurm is not None else ():
         if (rule_of_option := extra_error(option)) is not None:
-            yield FieldError("slurm.extra", rule_of_option, option, "such as --mem=32G")
+            yield FieldError("slurm.extra", rule_of_option, option, "such as --cpus-per-task=8")
+    yield from _double_rules(spec.slurm or SlurmOptions())
+
+
+def _double_rules(options: SlurmOptions) -> Iterator[FieldError]:
+    for name in IN_EXTRA:
+        value, option = getattr(options, name), in_extra(options, name)
+        if value is not None and option is not None:
+            yield FieldError(
+                f"slurm.{name}", f"is given twice, also as {option} in slurm.extra", value, "omit one of them"
+            )
 
 
 def _size_rules(spec: JobSpec) -> Iterator[FieldError]:

@@ -353,6 +353,27 @@ def test_a_copied_command_passes_a_script_its_own_options_that_submit_has_too(mo
         assert words == ["rekindle", "submit", "train.py", *guard, option]
 
 
+def test_a_copied_command_has_every_field_of_a_job_on_slurm(modules: Page, client: Client, play: Play) -> None:
+    unset = dict.fromkeys(("partition", "account", "qos", "time", "constraint"))
+    given = {"mem": "32G", "gres": "gpu:2", "gpus_per_node": "a100:4", "prologue": ["module load x", "y"], "extra": []}
+    slurm = {**unset, **given, "job_id": 7, "state": "RUNNING", "reason": None, "hosts": ["n1"]}
+    body, command, shown = modules.evaluate(
+        """async (job) => {
+            const { asCommand, requestOf } = await import("/static/shared/code-snippets.js");
+            const { submittedEntries } = await import("/static/shared/job-parameters.js");
+            const body = requestOf(job);
+            return [body, asCommand(body).command, Object.fromEntries(submittedEntries(job)).Slurm];
+        }""",
+        {**client.job(play("copied").id), "slurm": slurm},
+    )
+    assert body["slurm"] == {name: value for name, value in given.items() if value}
+    options = ["--slurm-mem", "32G", "--gres", "gpu:2", "--gpus-per-node", "a100:4"]
+    options += ["--slurm-prologue", "module load x", "--slurm-prologue", "y"]
+    words = shlex.split(command.replace("\\\n", " "))
+    assert [word for word in words if word in options] == options
+    assert shown == ["1 node", "mem 32G", "gres gpu:2", "GPUs per node a100:4", "module load x", "y"]
+
+
 def test_a_phase_keeps_its_colour_whatever_other_phases_are_shown_in_whatever_order(modules: Page) -> None:
     names = ["train", "epoch end", "compile", "tokenize", "warm up"]
     shown = [names, names[::-1], ["epoch end"], ["compile", "snapshot", "epoch end"]]

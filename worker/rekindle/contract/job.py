@@ -67,9 +67,10 @@ class SnapshotPolicy(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions(JsonRecord):
-    """What ``sbatch`` is asked for, apart from the nodes; None leaves it to Slurm. ``time`` is as sbatch takes it.
+    """What ``sbatch`` is asked for, apart from the nodes; None leaves it to Slurm. Values are as sbatch takes them.
 
-    ``extra`` are further options of ``sbatch``, each one argument (``--mem=32G``).
+    ``extra`` are further options of ``sbatch``, each one argument (``--cpus-per-task=8``). ``prologue`` are lines for
+    bash, which each node runs before its keeper: variables that they set reach the ranks.
     """
 
     partition: str | None = None
@@ -77,6 +78,10 @@ class SlurmOptions(JsonRecord):
     qos: str | None = None
     time: str | None = None  # of one allocation, after which the job continues in the next
     constraint: str | None = None
+    mem: str | None = None  # of each node, as are the next two
+    gres: str | None = None
+    gpus_per_node: str | None = None  # None: as many as the ranks of a node need
+    prologue: list[str] = field(default_factory=list)
     extra: list[str] = field(default_factory=list)
 
 

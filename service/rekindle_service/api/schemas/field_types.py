@@ -60,6 +60,31 @@ def _sorted_tags(tags: list[str]) -> list[str]:
     return sorted(set(tags))
 
 
+def _text(pattern: str, rule: str, hint: str) -> AfterValidator:
+    """Of a text that is handed to another program, ``sbatch``."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text, re.ASCII):
+            raise PydanticCustomError("text", rule, {"hint": hint})
+        return text
+
+    return AfterValidator(check)
+
+
+_MEMORY = _text(
+    r"\d{1,12}[KMGTkmgt]?", "must be a whole number and a unit, K, M, G or T", "such as 32G; 0 is all that nodes have"
+)
+_GRES = _text(
+    r"[A-Za-z]\w*(:\w[\w.-]*)*(,[A-Za-z]\w*(:\w[\w.-]*)*)*",
+    "must be names, each with a type and a number if need be, as for sbatch",
+    "such as gpu:4 or gpu:a100:4",
+)
+_GPUS = _text(
+    r"(\w[\w.-]*:)?[1-9]\d{0,3}",
+    "must be a number of GPUs, after their type if need be",
+    "such as 4 or a100:4",
+)
+
 Device = Annotated[str, StringConstraints(max_length=10_000), AfterValidator(_device)]
 Argument = Annotated[str, AfterValidator(no_nul)]
 Name = Annotated[str, StringConstraints(max_length=MAX_NAME_LENGTH), AfterValidator(printable)]
@@ -70,6 +95,10 @@ Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 24 * 3600, allow_inf_nan=Fa
 Count = Annotated[int, Field(ge=1, le=1 << 53)]
 Monitor = Annotated[str, StringConstraints(max_length=MAX_NAME_LENGTH), AfterValidator(_metric)]
 SlurmWord = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(printable)]
+SlurmMemory = Annotated[str, _MEMORY]
+SlurmResources = Annotated[str, StringConstraints(max_length=200), _GRES]
+SlurmGpus = Annotated[str, StringConstraints(max_length=200), _GPUS]
+ShellLine = Annotated[str, StringConstraints(max_length=1000), AfterValidator(printable)]
 JobTag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=40)]
 Tags = Annotated[list[JobTag], Field(max_length=20), AfterValidator(_sorted_tags)]
 Note = Annotated[str, StringConstraints(max_length=2000), AfterValidator(no_nul)]

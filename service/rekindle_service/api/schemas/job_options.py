@@ -17,6 +17,10 @@ from rekindle_service.api.schemas.field_types import (
     PathText,
     RequestModel,
     Seconds,
+    ShellLine,
+    SlurmGpus,
+    SlurmMemory,
+    SlurmResources,
     SlurmWord,
     VariableName,
     require_one,
@@ -61,7 +65,16 @@ class SlurmRequest(RequestModel):
     allocation. Default: the limit of the partition."""
     constraint: SlurmWord | None = None
     """Features that nodes must have, as for `sbatch --constraint`; default: any node."""
-    extra: Annotated[list[SlurmWord], Field(max_length=50, examples=[["--mem=32G"]])] = []
+    mem: SlurmMemory | None = Field(None, examples=["32G"])
+    """Memory of each node, as for `sbatch --mem`; default: computed from what the latest job of this name that
+    succeeded used, else that of Slurm."""
+    gres: SlurmResources | None = Field(None, examples=["gpu:a100:4"])
+    """Generic resources of each node, as for `sbatch --gres`; default: the GPUs that its ranks need."""
+    gpus_per_node: SlurmGpus | None = Field(None, examples=["4", "a100:4"])
+    """GPUs of each node, as for `sbatch --gpus-per-node`; default: as many as its ranks need."""
+    prologue: Annotated[list[ShellLine], Field(max_length=50, examples=[["module load cuda"]])] = []
+    """Lines that bash runs on each node before the ranks start. Variables that they set reach the ranks."""
+    extra: Annotated[list[SlurmWord], Field(max_length=50, examples=[["--cpus-per-task=8"]])] = []
     """Further options of `sbatch`, each as one text. Options that rekindle sets itself are rejected."""
 
 

@@ -77,7 +77,11 @@ WATCH_HELP = "File or directory that the script saves checkpoints to, in any for
 NODES_HELP = "Machines of a job on Slurm; MIN:MAX makes it elastic. (default: 1)"
 SLURM_HELP = "Run on Slurm, on one node too; the options below imply it."
 SLURM_TIME_HELP = "Limit of one allocation, as sbatch takes it; the job continues in the next one."
-SLURM_EXTRA_HELP = "Another option of sbatch, as in --slurm-extra=--mem=32G. Repeatable."
+SLURM_MEM_HELP = "Memory of each node, as in 32G. (default: twice what the job used before, else that of Slurm)"
+GRES_HELP = "Generic resources of each node, as in gpu:a100:4. (default: the GPUs of its ranks)"
+GPUS_HELP = "GPUs of each node, as in 4 or a100:4. (default: those of its ranks)"
+PROLOGUE_HELP = "Line that bash runs on each node before the ranks, as in 'module load cuda'. Repeatable."
+SLURM_EXTRA_HELP = "Another option of sbatch, as in --slurm-extra=--cpus-per-task=8. Repeatable."
 DRY_RUN_HELP = "Check the job and show when it would start, without submitting it."
 FOLLOW_HELP = "Show the output until the job has ended; the exit code reflects the outcome."
 
@@ -166,6 +170,10 @@ def submit(
     qos: Annotated[Text, _in_slurm(help="Quality of service. (default: that of Slurm)")] = None,
     slurm_time: Annotated[Text, _in_slurm(metavar="TIME", help=SLURM_TIME_HELP)] = None,
     constraint: Annotated[Text, _in_slurm(metavar="FEATURES", help="Features that the nodes must have.")] = None,
+    slurm_mem: Annotated[Text, _in_slurm(metavar="SIZE", help=SLURM_MEM_HELP)] = None,
+    gres: Annotated[Text, _in_slurm(metavar="NAME[:TYPE]:N", help=GRES_HELP)] = None,
+    gpus_per_node: Annotated[Text, _in_slurm(metavar="[TYPE:]N", help=GPUS_HELP)] = None,
+    slurm_prologue: Annotated[Words, _in_slurm(metavar="LINE", help=PROLOGUE_HELP)] = None,
     slurm_extra: Annotated[Words, _in_slurm(metavar="OPTION", help=SLURM_EXTRA_HELP)] = None,
 ) -> None:
     """Submit a training script as a job.

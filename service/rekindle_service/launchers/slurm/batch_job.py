@@ -22,6 +22,8 @@ _OWN = (
 """What the keepers rely on, and what has an option of its own."""
 
 _FIELDS = ("partition", "account", "qos", "time", "constraint")
+_RESOURCES = ("mem", "gres", "gpus_per_node")
+"""Fields whose options ``SlurmOptions.extra`` may have, too: one of both."""
 _EXTRA = re.compile(r"--([a-z][a-z0-9-]*)(=.*)?", re.DOTALL)
 _EXCLUDE = re.compile(r"--exclude?=")
 _BY_RESOURCE = (("cpus-per-task",), ("gpus-per-node", "gpus", "gres", "gpus-per-task", "gpus-per-socket"))
@@ -62,7 +64,11 @@ def sbatch_options(
         f"--output={_literal(launch.slurm_log)}",
         "--export=NIL",
         f"--chdir={run_dir.code}",
-        *(f"--{field}={value}" for field in _FIELDS if (value := getattr(slurm, field)) is not None),
+        *(
+            f"--{field.replace('_', '-')}={value}"
+            for field in (*_FIELDS, *_RESOURCES)
+            if (value := getattr(slurm, field)) is not None
+        ),
         *slurm.extra,
         *_exclude(slurm.extra, excluded),
     ]
@@ -79,7 +85,8 @@ def _resources(spec: JobSpec, slurm: SlurmOptions) -> Iterator[str]:
     given = {option[2:].partition("=")[0] for option in slurm.extra}
     if given.isdisjoint(_BY_RESOURCE[0]):
         yield f"--cpus-per-task={spec.ranks_per_node}"
-    if spec.device_kind == "cuda" and given.isdisjoint(_BY_RESOURCE[1]):
+    has_gpus = slurm.gpus_per_node is not None or "gpu" in (slurm.gres or "")
+    if spec.device_kind == "cuda" and not has_gpus and given.isdisjoint(_BY_RESOURCE[1]):
         yield f"--gpus-per-node={spec.ranks_per_node * spec.devices_per_rank}"
 
 

@@ -4,7 +4,7 @@ import re
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rekindle.contract.job import JobSpec, SlurmOptions
@@ -44,7 +44,13 @@ class SlurmCluster:
 
     def errors(self, spec: JobSpec) -> list[FieldError]:
         sentence = self._objection(spec)
-        return [] if sentence is None else [_field_error(spec, sentence)]
+        if sentence is None:
+            return []
+        slurm = spec.slurm or SlurmOptions()
+        if slurm.mem is not None and self._objection(replace(spec, slurm=replace(slurm, mem=None))) is None:
+            hint = "sinfo -o '%N %m' lists the memory of nodes in MiB"  # Slurm 22.05 itself does not name the memory
+            return [FieldError("slurm.mem", f"Slurm refuses the job: {sentence}", slurm.mem, hint)]
+        return [_field_error(spec, sentence)]
 
     def _objection(self, spec: JobSpec) -> str | None:
         """Slurm's own sentence."""
@@ -83,6 +89,9 @@ def _field_error(spec: JobSpec, sentence: str) -> FieldError:
         if pattern.search(sentence):
             return FieldError(f"slurm.{name}", rule, getattr(options, name), hint)
     if _DEVICE.search(sentence):
+        named = next((name for name in ("gres", "gpus_per_node") if getattr(options, name) is not None), None)
+        if named is not None:
+            return FieldError(f"slurm.{named}", rule, getattr(options, named), "scontrol show nodes lists GPUs (Gres)")
         hint = "scontrol show nodes lists their GPUs (Gres); devices_per_rank and ranks give the number for each node"
         return FieldError("device", rule, spec.device, hint)
     if _SIZE.search(sentence):

@@ -301,7 +301,8 @@ def _last_line(host: _Host) -> str:
     host.output.close()
     for line in lines:
         print(f"{host.name}: {line}", file=sys.stderr, flush=True)  # noqa: T201  # stderr is that log
-    return lines[-1] if lines else ""
+    own = [line for line in lines if not (line.startswith("srun: ") and "Exited with exit code" in line)]
+    return (own or lines or [""])[-1]
 
 
 def _end_process(process: "Popen[bytes]", grace: float) -> None:

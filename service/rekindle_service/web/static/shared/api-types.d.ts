@@ -234,11 +234,13 @@ export interface SearchPage { items: Match[]; next: number | null; size: number;
 export interface SlotCount { held: number; total: number; }
 export interface SlurmPublic {
   partition: string | null; account: string | null; qos: string | null; time: string | null; constraint: string | null;
-  extra: string[]; job_id: number | null; state: string | null; reason: string | null; hosts: string[];
+  mem: string | null; gres: string | null; gpus_per_node: string | null; prologue: string[]; extra: string[];
+  job_id: number | null; state: string | null; reason: string | null; hosts: string[];
 }
 export interface SlurmRequest {
   partition?: string | null; account?: string | null; qos?: string | null; time?: string | null;
-  constraint?: string | null; extra?: string[];
+  constraint?: string | null; mem?: string | null; gres?: string | null; gpus_per_node?: string | null;
+  prologue?: string[]; extra?: string[];
 }
 export interface SnapshotList { items: SnapshotPublic[]; next: string | null; policy: string | null; }
 export interface SnapshotPolicyOptions {

@@ -36,8 +36,8 @@ export function requestOf(job) {
 /** Several nodes alone are a request for Slurm. @param {Job} job */
 function slurmRequest({ nodes: { min, max }, slurm }) {
   if (slurm === null) return {};
-  const { partition, account, qos, time, constraint, extra } = slurm;
-  const options = compact({ partition, account, qos, time, constraint, extra: extra?.length ? extra : null });
+  const { job_id, state, reason, hosts, ...given } = slurm;
+  const options = compact({ ...given, prologue: given.prologue?.length ? given.prologue : null, extra: given.extra?.length ? given.extra : null });
   const nodes = min === max ? max : { min, max };
   return { nodes: max === 1 ? null : nodes, slurm: max > 1 && !Object.keys(options).length ? null : options };
 }
@@ -109,6 +109,9 @@ function optionsOf(body) {
     qos: body.slurm?.qos,
     "slurm-time": body.slurm?.time,
     constraint: body.slurm?.constraint,
+    "slurm-mem": body.slurm?.mem,
+    gres: body.slurm?.gres,
+    "gpus-per-node": body.slurm?.gpus_per_node,
     device,
     python,
     continue: body.continue_from,
@@ -123,6 +126,7 @@ function optionsOf(body) {
     ...(body.after_any ?? []).map((/** @type {string} */ id) => ["--after-any", id]),
     ...watch.map((/** @type {string} */ path) => ["--watch", path]),
     ...exclude.map((/** @type {string} */ pattern) => ["--exclude", pattern]),
+    ...(body.slurm?.prologue ?? []).map((/** @type {string} */ each) => ["--slurm-prologue", each]),
     ...(body.slurm?.extra ?? []).map((/** @type {string} */ each) => ["--slurm-extra", each]),
   ];
   const set = options.filter(([, value]) => value !== undefined).map(([option, value]) => [option, String(value)]);

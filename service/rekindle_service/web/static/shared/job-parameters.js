@@ -56,9 +56,9 @@ export function submittedEntries(job) {
 /** @param {Job} job */
 function slurmOptions({ nodes: { min, max }, slurm }) {
   if (!slurm) return [];
-  const { partition, account, qos, time, constraint, extra = [] } = slurm;
-  const named = Object.entries({ partition, account, qos, time, constraint }).filter(([, value]) => value);
-  return [min === max ? counted(max, "node") : `${min} to ${max} nodes`, ...named.map(([name, value]) => `${name} ${value}`), ...extra];
+  const { partition, account, qos, time, constraint, mem, gres, gpus_per_node, prologue = [], extra = [] } = slurm;
+  const named = Object.entries({ partition, account, qos, time, constraint, mem, gres, "GPUs per node": gpus_per_node }).filter(([, value]) => value);
+  return [min === max ? counted(max, "node") : `${min} to ${max} nodes`, ...named.map(([name, value]) => `${name} ${value}`), ...extra, ...prologue];
 }
 
 /** Those that the list names itself. */

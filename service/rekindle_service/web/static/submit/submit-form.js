@@ -22,6 +22,14 @@ const TEXTS = [
   ["qos", "slurm.qos"],
   ["slurm-time", "slurm.time"],
   ["constraint", "slurm.constraint"],
+  ["slurm-mem", "slurm.mem"],
+  ["gres", "slurm.gres"],
+  ["gpus-per-node", "slurm.gpus_per_node"],
+];
+/** Lists with one item a line: id of the control, and path of the field. */
+const SLURM_LINES = [
+  ["slurm-prologue", "slurm.prologue"],
+  ["slurm-extra", "slurm.extra"],
 ];
 /** Options of the copy that are on or off: id of the control, and field. @type {["gitignore" | "keep-links", "gitignore" | "keep_links"][]} */
 const TICKS = [
@@ -116,8 +124,10 @@ export class SubmitForm {
     const exclude = control("exclude").value.split("\n").filter((line) => line.trim());
     if (kind !== "recipe" && exclude.length) body.exclude = exclude;
     if (text("nodes")) body.nodes = range(text("nodes"));
-    const extra = control("slurm-extra").value.split("\n").map((line) => line.trim()).filter(Boolean);
-    if (extra.length) setAt(body, "slurm.extra", extra);
+    for (const [id, path] of SLURM_LINES) {
+      const lines = control(id).value.split("\n").map((line) => line.trim()).filter(Boolean);
+      if (lines.length) setAt(body, path, lines);
+    }
     if (control("slurm").checked && !body.slurm) body.slurm = {};
     for (const [id, field] of DEPENDENCIES) if (words(id).length) body[field] = words(id);
     const watch = text("watch").split("\n").filter((line) => line.trim());
@@ -143,7 +153,7 @@ export class SubmitForm {
       "ranks-max": job.ranks.max === job.ranks.min ? "" : job.ranks.max,
       ...Object.fromEntries(CHOICES.map(([id]) => [id, job[id]])),
       nodes: job.nodes.max === 1 ? "" : job.nodes.min === job.nodes.max ? job.nodes.max : `${job.nodes.min}:${job.nodes.max}`,
-      "slurm-extra": job.slurm?.extra?.join("\n") ?? "",
+      ...Object.fromEntries(SLURM_LINES.map(([id, at]) => [id, valueAt(job, at)?.join("\n")])),
       ...Object.fromEntries(DEPENDENCIES.map(([id, field]) => [id, job[field].join(" ")])),
       watch: job.watch.join("\n"),
       env: Object.keys(job.env).map((name) => `${name}=\n`).join(""),
