@@ -1,6 +1,10 @@
 """What sentences call a job, and what they say of its state."""
 
+import re
+
 from rekindle.contract.states import JobState
+
+_DIGITS = re.compile(r"\d+")
 
 STATE_PHRASES = {
     **{state: f"is {state}" for state in JobState},
@@ -9,6 +13,11 @@ STATE_PHRASES = {
     JobState.CANCELLED: "was cancelled",
 }
 """With their verb."""
+
+
+def like_name(name: str) -> str:
+    """Equal for ``eval 7 of run-12`` and ``eval 8 of run-13``."""
+    return _DIGITS.sub("#", name)
 
 
 def job_label(name: str, number: int) -> str:

@@ -23,7 +23,7 @@ class FakeJob:
 class FakeSlurm:
     """``refusal``: what sbatch answers, on standard error. ``down``: the controller does not answer.
 
-    ``refused``: the option of the jobs that sbatch refuses so; None: all are.
+    ``refused``: how an option of the jobs that sbatch refuses so begins; None: all are.
     """
 
     jobs: dict[int, FakeJob] = field(default_factory=dict)

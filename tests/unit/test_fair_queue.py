@@ -10,9 +10,10 @@ from job_examples import a_job, cpu_machine, gpu_machine
 from rekindle.contract.job import LinkRule
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.settings import Quota
+from rekindle_service.job_wording import like_name
 from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.scheduler.allocation import Situation, allocate
-from rekindle_service.scheduler.durations import Durations, expected, like_name, max_seconds, remaining
+from rekindle_service.scheduler.durations import Durations, expected, max_seconds, remaining
 from rekindle_service.scheduler.order import QueueIndex
 from rekindle_service.scheduler.usage import step, used_since
 from rekindle_service.store.usage_store import Usage

@@ -1,12 +1,31 @@
-"""What a job for Slurm must satisfy; whether the cluster has what it requests, Slurm itself is asked."""
+"""What a job for Slurm must satisfy, and the memory that it requests where it leaves that open.
 
+Whether the cluster has what it requests, Slurm itself is asked.
+"""
+
+import math
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Protocol
 
-from rekindle.contract.job import JobSpec, LaunchMode, LinkRule, SlurmOptions
+from rekindle.contract.job import JobSpec, LaunchMode, LinkRule, SlurmOptions, TargetKind
+from rekindle.contract.outcome import OutcomeClass
+from rekindle.contract.run_dir.usage import UsageSample
+from rekindle.contract.states import JobState
+from rekindle_service.config.home import Home
+from rekindle_service.job_wording import job_label, like_name
 from rekindle_service.jobs.submission import FieldError
+from rekindle_service.run_readers.usage import read_usage
+from rekindle_service.store import Store
+from rekindle_service.store.job_conditions import JobConditions
+
+_GIB = 1 << 30
+_COMPARED_JOBS = 20  # latest ones whose names are alike
+_MIN_SAMPLES = 3  # of an attempt whose memory says something of others: the first is taken before torch is loaded
+_MAYBE_OUT_OF_MEMORY = (OutcomeClass.OOM, OutcomeClass.SIGNAL, OutcomeClass.KEEPER_LOST, OutcomeClass.HOST_LOST)
+"""What Slurm ends by its limit of memory may look like any of these."""
 
 
 class Cluster(Protocol):
@@ -77,3 +96,46 @@ def _size_rules(spec: JobSpec) -> Iterator[FieldError]:
     if spec.launch is LaunchMode.PROCESS and spec.nodes > 1:
         hint = 'one process runs on one node; launch: "torchrun" starts one per rank'
         yield FieldError("nodes", "must be 1, since the job is one process", nodes, hint)
+
+
+Workload = tuple[str | None, str, TargetKind, str, int]
+
+
+def workload(owner: str | None, spec: JobSpec, target: str) -> Workload:
+    """What is the same of jobs that need about as much memory on a node. ``target``: as in the copy of the code."""
+    return owner, like_name(spec.name), spec.kind, target, spec.ranks_per_node
+
+
+def usual_memory(store: Store, home: Home, wanted: Workload) -> tuple[str, str] | None:
+    """``slurm.mem`` for such a job and the sentence that says why; None where the latest ones do not show it."""
+    _, name, *_, ranks_per_node = wanted
+    part = max(name.split("#"), key=len)
+    ended = JobConditions(frozenset({JobState.SUCCEEDED, JobState.FAILED}))
+    for job in store.lists.jobs(ended, name_part=part, limit=_COMPARED_JOBS):
+        if workload(job.owner, job.spec, job.spec.target) != wanted:
+            continue
+        if job.state is JobState.FAILED:
+            if (job.outcome or {}).get("class") in _MAYBE_OUT_OF_MEMORY:
+                return None
+            continue
+        run_dir = home.run_dir(job.id)
+        samples = list(read_usage(run_dir.root, run_dir.attempt(job.attempt).usage))
+        if len(samples) >= _MIN_SAMPLES:
+            used = _node_peak(samples, ranks_per_node) / _GIB
+            asked = math.ceil(2 * used + 1)
+            label = job_label(job.name, job.number)
+            why = f"twice the {used:.1f} GiB that {label} used, and 1 GiB more"
+            return f"{asked}G", (
+                f"Slurm is asked for {asked} GiB of memory on each node: {why}. Choose another amount with slurm.mem "
+                "(--slurm-mem)."
+            )
+    return None
+
+
+def _node_peak(samples: Sequence[UsageSample], ranks_per_node: int) -> int:
+    """Most bytes that the ranks of one node used at once."""
+    used: Counter[tuple[float, int]] = Counter()
+    for sample in samples:
+        for rank in sample.ranks:
+            used[sample.at, rank.rank // ranks_per_node] += rank.rss_bytes
+    return max(used.values(), default=0)

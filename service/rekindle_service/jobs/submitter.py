@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +17,16 @@ from rekindle.contract.job import JobSpec, TargetKind
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent
 from rekindle_service.config.home import Home, is_job_id, new_job_id
-from rekindle_service.jobs.cluster_rules import NO_SLURM, Cluster, NoCluster, cluster_rules
+from rekindle_service.jobs.cluster_rules import (
+    NO_SLURM,
+    Cluster,
+    NoCluster,
+    Workload,
+    cluster_rules,
+    in_extra,
+    usual_memory,
+    workload,
+)
 from rekindle_service.jobs.idempotency import IdempotencyKey, IdempotencyLocks
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError, CodeTree, Inventory, copy_code, open_code
 from rekindle_service.jobs.packaging.continuation import check_stopped, continue_run, require_snapshot
@@ -128,7 +137,9 @@ class Submitter:
                 if fetched.code_dir is not None:
                     with self._open_code(fetched) as (tree, found):
                         spec = replace(
-                            spec, warnings=bypass_warnings(spec, tree.root, modules, read_python(tree, found))
+                            spec,
+                            warnings=spec.warnings
+                            + bypass_warnings(spec, tree.root, modules, read_python(tree, found)),
                         )
                 if spec.continue_from is not None:
                     require_snapshot(self.home.run_dir(spec.continue_from), spec.continue_step)
@@ -159,7 +170,8 @@ class Submitter:
         self._check_bundles(submissions)
         try:
             with fetch_code(self.home, self.checkout, submissions, self.rights.git) as fetched:
-                yield [self._with_device(each) for each in fetched]
+                usual = cache(partial(usual_memory, self.store, self.home))  # the trials of an experiment are alike
+                yield [self._with_memory(self._with_device(each), usual) for each in fetched]
         except OSError as error:
             raise_if_lacking(error)
             raise storage_error(self.home.root, error) from error
@@ -170,6 +182,18 @@ class Submitter:
         if spec.slurm is None or spec.device != "auto" or isinstance(self.cluster, NoCluster):
             return submission
         return replace(submission, spec=replace(spec, device=self.cluster.device(spec.slurm)))
+
+    def _with_memory(self, submission: Submission, usual: Callable[[Workload], tuple[str, str] | None]) -> Submission:
+        """Of a job for Slurm that leaves it open, where a like one has shown it and Slurm has as much."""
+        slurm = submission.spec.slurm
+        if slurm is None or isinstance(self.cluster, NoCluster) or slurm.mem is not None or in_extra(slurm, "mem"):
+            return submission
+        found = usual(workload(submission.owner, submission.spec, submission.target_in_copy))
+        if found is None:
+            return submission
+        spec = replace(submission.spec, slurm=replace(slurm, mem=found[0]), warnings=[found[1]])
+        refused = any(cluster_rules(spec, self.sbatch_rule)) or self.cluster.errors(spec)
+        return submission if refused else replace(submission, spec=spec)
 
     def _check_bundles(self, submissions: Sequence[Submission]) -> None:
         """Raises SubmissionError for a bundle of somebody else, as for one that does not exist."""
@@ -295,7 +319,7 @@ class Submitter:
                     self._continue(job.spec.continue_from, new, job.id, job.spec.continue_step)
             if submission.code_dir is not None:
                 modules = self.editable_modules(job.spec.python)
-                job.spec = replace(job.spec, warnings=bypass_warnings(spec, new.code, modules))
+                job.spec = replace(job.spec, warnings=spec.warnings + bypass_warnings(spec, new.code, modules))
             if spec.env:
                 write_json(new.environment, spec.env)
             write_json(new.spec, stored_spec(job))

@@ -1,23 +1,17 @@
 """How long jobs run: by their time limits, and as measured of like-named jobs of the same owner."""
 
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 from rekindle.contract.states import JobState
+from rekindle_service.job_wording import like_name
 from rekindle_service.store.mutations import is_stopping
 from rekindle_service.store.tables import Job
 
 _MEASURED = 10  # latest jobs of a name that count
 _KEPT_NAMES = 2000
-_DIGITS = re.compile(r"\d+")
 DISPLACED_SECONDS = 30.0  # in which a job that is stopped for another has saved and left its slots
-
-
-def like_name(name: str) -> str:
-    """Equal for ``eval 7 of run-12`` and ``eval 8 of run-13``."""
-    return _DIGITS.sub("#", name)
 
 
 def seconds_of(job: Job) -> float | None:
