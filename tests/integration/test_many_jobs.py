@@ -177,6 +177,9 @@ QUERIES: dict[str, Callable[[Store], object]] = {
         JobConditions(states=frozenset({JobState.FAILED}), marks=frozenset({Mark.ARCHIVED}))
     ),
     "jobs that ended": lambda store: store.lists.jobs(JobConditions(states=TERMINAL), before=50),
+    "what has shown its memory": lambda store: store.lists.jobs(
+        JobConditions(frozenset({JobState.SUCCEEDED, JobState.FAILED})), name_part="x", limit=20
+    ),
     "part of a name": lambda store: store.lists.jobs(name_part="x"),
     "job of this name, or whose id starts so": lambda store: store.lookup.matches("zzzz", None),
     "job of this number": lambda store: store.lookup.matches("#3", "ann"),

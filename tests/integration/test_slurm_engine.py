@@ -13,7 +13,7 @@ from fakes.fake_slurm import FakeJob, FakeSlurm
 from fakes.launching import launch_fake
 from job_examples import cpu_machine, open_store, queued_job
 from rekindle.contract.files import read_json, write_json
-from rekindle.contract.job import RunIntent, SlurmOptions
+from rekindle.contract.job import JobSpec, RunIntent, SlurmOptions
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.states import JobIntent, JobState
@@ -519,6 +519,18 @@ def test_a_held_job_and_one_that_waits_for_another_are_not_submitted_to_slurm(pl
     actions.resume(play.store, held.id)
     play.round(3)
     assert len(play.slurm.jobs) == 2
+
+
+def test_slurm_gets_the_memory_and_gpus_that_a_job_asks_for_on_each_node(play: Play) -> None:
+    asked = SlurmOptions(mem="2G", gpus_per_node="a100:4", prologue=["module load cuda"], extra=["--nice=5"])
+    job = queued_job(play.store, play.home, slurm=asked, device="cuda")
+    play.round(2)
+    options = play.slurm.of(job.id).options
+    assert {name: options[name] for name in ("mem", "gpus-per-node", "nice")} == {
+        "mem": "2G", "gpus-per-node": "a100:4", "nice": "5",
+    }  # fmt: skip
+    assert "prologue" not in options
+    assert JobSpec.from_json(read_json(play.home.run_dir(job.id).spec)).slurm == asked
 
 
 def test_without_the_commands_of_slurm_a_job_waits_in_the_queue(tmp_path: Path) -> None:
