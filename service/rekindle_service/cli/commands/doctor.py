@@ -32,8 +32,11 @@ def doctor(
         bool, typer.Option("--stacks", help="With JOB: also print the Python stacks of every rank.")
     ] = False,
     slurm: Annotated[
-        bool, typer.Option("--slurm", help="Check the Slurm cluster instead, with a probe job on its nodes.")
+        bool, typer.Option("--slurm", help="Check the Slurm cluster instead, with a probe on each of its nodes.")
     ] = False,
+    partition: Annotated[
+        str | None, typer.Option(help="With --slurm: the partition to check. (default: Slurm's default partition)")
+    ] = None,
     output: OutputOption = "table",
 ) -> None:
     """Check this machine or one job, and advise about each problem.
@@ -46,10 +49,12 @@ def doctor(
         from rekindle_service.cli.checks.slurm import slurm as check_slurm  # starts jobs there, as nothing else does
 
         if job is not None or stacks:
-            raise typer.BadParameter("--slurm checks the cluster: pass it alone, or with --python")
+            raise typer.BadParameter("--slurm checks the cluster: pass it alone, or with --python and --partition")
         with working("Checking the Slurm cluster"):
-            findings = check_slurm(settings.home_dir.root, python or sys.executable, settings.host_timeout)
+            findings = check_slurm(settings.home_dir.root, python or sys.executable, settings.host_timeout, partition)
         _print(findings, [], output)
+    elif partition is not None:
+        raise typer.BadParameter("--partition needs --slurm")
     elif job is None:
         if stacks:
             raise typer.BadParameter("--stacks needs a job")
