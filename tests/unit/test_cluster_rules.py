@@ -127,6 +127,8 @@ def test_slurms_own_sentence_is_shown_at_the_field_that_it_is_about() -> None:
         "sbatch: error: Invalid --time specification\n": ("slurm.time", None),
         "allocation failure: Invalid feature specification\n": ("slurm.constraint", None),
         "sbatch: error: Invalid generic resource (gres) specification\n": ("device", "cpu"),
+        "allocation failure: Invalid account or account/partition combination specified\n": ("slurm.account", None),
+        "allocation failure: Memory specification can not be satisfied\n": ("nodes", {"min": 2, "max": 2}),
         "sbatch: unrecognized option '--foo'\nTry \"sbatch --help\" for more information\n": ("slurm", []),
     }
     for stderr, field in fields.items():

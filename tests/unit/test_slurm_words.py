@@ -13,7 +13,7 @@ from rekindle_service.launchers.slurm.queue_listing import (
     job_name,
     parse_listing,
 )
-from rekindle_service.launchers.slurm.reasons import ending_words, waiting_words
+from rekindle_service.launchers.slurm.reasons import ending_words, reason_words, waiting_words
 
 NAME = job_name("abcdefghij", 2)
 LISTING = f"""\
@@ -22,12 +22,23 @@ LISTING = f"""\
 19|rekindle-klmnopqrst-1|PENDING|N/A||(Priority)|a | b
 20|train|RUNNING|1795375730|n3|None|
 """
+REASONS = """
+AccountingPolicy AccountNotAllowed BadConstraints BeginTime BurstBufferOperation BurstBufferResources
+BurstBufferStageIn Cleaning Constraints DeadLine Dependency DependencyNeverSatisfied FedJobLock FrontEndDown
+InactiveLimit InvalidAccount InvalidQOS JobArrayTaskLimit JobHeldAdmin JobHeldUser JobHoldMaxRequeue
+JobLaunchFailure Licenses MaxMemPerLimit NodeDown NonZeroExitCode None OutOfMemory PartitionConfig PartitionDown
+PartitionInactive PartitionNodeLimit PartitionTimeLimit PowerNotAvail PowerReserved Priority Prolog QOSNotAllowed
+QOSUsageThreshold RaisedSignal ReqNodeNotAvail Reservation ReservationDeleted ReservationInvalid Resources
+SchedDefer SystemFailure TimeLimit
+"""
 
 
 def test_the_jobs_of_rekindle_are_read_and_others_skipped() -> None:
     jobs = parse_listing(LISTING)
     assert jobs[NAME] == SlurmJob(17, NAME, "RUNNING", 1795375730.0, ("n1", "n2"), "", "(null)")
     assert set(jobs) == {NAME, "rekindle-klmnopqrst-1"}
+    (held,) = parse_listing(f"22|{NAME}|PENDING|N/A||launch_failed_requeued_held").values()
+    assert held.reason == "launch failed requeued held", "as earlier versions of Slurm write it"
     waiting = jobs["rekindle-klmnopqrst-1"]
     assert (waiting.stage, waiting.start) == (Stage.WAITING, None)
     later = parse_listing(f"21|{NAME}|PENDING|N/A|||\n20|{NAME}|FAILED|1|n1|None|")
@@ -82,7 +93,32 @@ def test_a_list_of_nodes_is_written_out_up_to_a_limit(nodes: str, hosts: tuple[s
          "Slurm job 17 waits: the jobs of its account have reached a limit: processors (AssocGrpCpuLimit)"),
         ("PENDING", "QOSGrpGRES",
          "Slurm job 17 waits: the jobs of its quality of service have reached a limit: GPUs (QOSGrpGRES)"),
+        ("PENDING", "(ReqNodeNotAvail, UnavailableNodes:n[1-2],n3)",
+         "Slurm job 17 waits: for nodes that are down, drained or reserved (n[1-2],n3)"),
+        ("PENDING", "ReqNodeNotAvail, UnavailableNodes:",
+         "Slurm job 17 waits: for nodes that are down, drained or reserved"),
+        ("PENDING", "ReqNodeNotAvail, Reserved for maintenance",
+         "Slurm job 17 waits: for nodes that are down, drained or reserved (Reserved for maintenance)"),
+        ("PENDING", "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
+         "Slurm job 17 waits: for nodes that are down, drained, or reserved for jobs of higher priority"),
+        ("PENDING", "JobHoldMaxRequeue",
+         "Slurm job 17 waits: Slurm has queued it again too often; it is held in Slurm: scontrol release 17 lets it "
+         "start"),
+        ("PENDING", "MaxGRESPerAccount",
+         "Slurm job 17 waits: the jobs of its account in its quality of service have reached a limit: GPUs "
+         "(MaxGRESPerAccount)"),
+        ("PENDING", "AssocMaxMemPerNode",
+         "Slurm job 17 waits: it requests more than its account allows on a node: memory (AssocMaxMemPerNode)"),
+        ("PENDING", "QOSMaxLicensePerJob",
+         "Slurm job 17 waits: it requests more than its quality of service allows a job: licences "
+         "(QOSMaxLicensePerJob)"),
+        ("PENDING", "QOSMinCpuNotSatisfied",
+         "Slurm job 17 waits: it requests less than its quality of service requires: processors "
+         "(QOSMinCpuNotSatisfied)"),
+        ("PENDING", "AssociationTimeLimit",
+         "Slurm job 17 waits: the jobs of its account have reached a limit: time (AssociationTimeLimit)"),
         ("PENDING", "Vacation", "Slurm job 17 waits: Slurm's reason is Vacation"),
+        ("PENDING", "Vacation {1}", "Slurm job 17 waits: Slurm's reason is Vacation {1}"),
     ],
 )  # fmt: skip
 def test_a_waiting_job_says_why(state: str, reason: str, words: str) -> None:
@@ -94,6 +130,23 @@ def test_an_ended_job_says_how() -> None:
     failed = SlurmJob(17, NAME, "FAILED", reason="JobLaunchFailure")
     assert ending_words(failed) == "Slurm job 17 has ended: Slurm could not start it on its node"
     assert SlurmJob(17, NAME, "INVENTED").stage is Stage.RUNNING
+    ending = "Slurm is ending job 17: it stops what still runs on its nodes"
+    assert ending_words(SlurmJob(17, NAME, "COMPLETING")) == ending
+
+
+def test_every_reason_of_slurm_has_words() -> None:
+    """The names are those of src/common/job_state_reason.c of Slurm, patterns written out."""
+    tres = ["Billing", "BB", "Cpu", "Energy", "GRES", "License", "Mem", "Node", "Unknown"]
+    limits = [f"{whose}{kind}" for whose in ("AssocGrp", "QOSGrp") for kind in (
+        *tres, *(f"{each}{time}" for each in tres for time in ("Minutes", "RunMinutes")), "JobsLimit", "WallLimit",
+        "CpuLimit", "CPUMinutesLimit", "MemLimit", "NodeLimit", "SubmitJobsLimit")]  # fmt: skip
+    limits += [f"{whose}Max{each}{time}{per}" for whose in ("Assoc", "QOS") for each in tres
+               for time in ("", "Minutes") for per in ("PerJob", "PerNode", "PerUser", "PerAccount")]  # fmt: skip
+    limits += [f"Max{each}PerAccount" for each in (*tres, "Jobs", "SubmitJobs")] + [f"QOSMin{each}" for each in tres]
+    limits += ["AssociationJobLimit", "AssociationResourceLimit", "AssociationTimeLimit", "QOSJobLimit", "QOSTimeLimit",
+               "QOSResourceLimit", "AssocMaxJobsLimit", "AssocMaxSubmitJobLimit", "QOSMaxSubmitJobPerUserLimit",
+               "AssocMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit"]  # fmt: skip
+    assert [each for each in (*limits, *REASONS.split()) if "Slurm's reason is" in reason_words(each)] == []
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ from rekindle_service.launchers.slurm.queue_listing import job_name
 _VALID_SECONDS = 10.0  # of an answer: the trials of an experiment ask the same
 _MAX_ANSWERS = 1000
 _HINTS = (
-    ("partition", re.compile(r"partition", re.IGNORECASE), "sinfo lists them"),
     ("account", re.compile(r"account", re.IGNORECASE), "sacctmgr show associations lists them"),
+    ("partition", re.compile(r"partition", re.IGNORECASE), "sinfo lists them"),
     ("qos", re.compile(r"qos", re.IGNORECASE), "sacctmgr show qos lists them"),
     ("time", re.compile(r"--time|time limit", re.IGNORECASE), "such as 90 (minutes), 8:00:00 or 2-00:00:00"),
     ("constraint", re.compile(r"feature|constraint", re.IGNORECASE), "sinfo -o '%N %f' lists the features of nodes"),
 )
-_SIZE = re.compile(r"node configuration|node count|more processors|too many|not available", re.IGNORECASE)
+_SIZE = re.compile(r"node configuration|node count|more processors|too many|not available|be satisfied", re.IGNORECASE)
 _DEVICE = re.compile(r"generic resource|gres|gpu", re.IGNORECASE)
 
 

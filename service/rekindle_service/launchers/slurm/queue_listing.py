@@ -78,7 +78,7 @@ def _job(fields: list[str], line: str) -> SlurmJob:
         raise ListingError(line[:200])
     identifier, name, state, start, nodes, reason, comment = fields
     began = float(start) if start.isdecimal() else None
-    reason = "" if reason in ("None", "(null)") else reason
+    reason = "" if reason in ("None", "(null)") else reason.replace("_", " ")
     return SlurmJob(int(identifier), name, state, began, expand_hosts(nodes), reason, comment)
 
 

@@ -1,5 +1,7 @@
 """Slurm's states and reasons in plain words."""
 
+import re
+
 from rekindle.contract.run_dir.leader_records import LeaderBeat
 from rekindle_service.launchers.slurm.queue_listing import SlurmJob, Stage
 
@@ -41,19 +43,38 @@ _REASONS = {
     "FedJobLock": "for the other clusters of its federation",
     "NodeNotAvail": "for nodes that are down, drained or reserved",
     "SchedDefer": "Slurm starts no job at once; it is looked at in the next round",
+    "Nodes required for job are DOWN": "for nodes that are down, drained, or reserved for jobs of higher priority",
+    "Constraints": "no node satisfies what it requests",
+    "ReservationInvalid": "its reservation is not valid",
+    "AccountingPolicy": "a limit on accounts or users has been reached",
+    "QOSUsageThreshold": "its account has used more of its share than its quality of service allows",
+    "JobHoldMaxRequeue": f"Slurm has queued it again too often; {_HELD}",
+    "job requeued in held state": _HELD,
+    "job requeued in special exit state": _HELD,
+    "user env retrieval failed requeued held": f"Slurm could not read the environment of its user; {_HELD}",
+    "BurstBufferResources": "for room in a burst buffer",
+    "BurstBufferStageIn": "for its data to be copied to a burst buffer",
+    "BurstBufferOperation": "an operation of its burst buffer has failed",
+    "PowerNotAvail": "for electric power, which is in use now",
+    "PowerReserved": "for electric power, which is reserved",
+    "SystemFailure": "Slurm, a file system or the network has failed",
+    "RaisedSignal": "its keeper was ended by a signal",
+    "DeadLine": "its deadline in Slurm was reached",
     "launch failed requeued held": "Slurm could not start it on its node, and holds it",
     "JobLaunchFailure": "Slurm could not start it on its node",
     "NonZeroExitCode": "its keeper ended with an error",
     "TimeLimit": "its time limit was reached",
     "OutOfMemory": "it used more memory than it had requested",
 }
-_SUBJECTS = {"QOS": "its quality of service", "Assoc": "its account", "Association": "its account", "User": "its user"}
+_SUBJECTS = {"QOS": "its quality of service", "Assoc": "its account", "Association": "its account"}
 _LIMITED = (
     ("Cpu", "processors"), ("CPU", "processors"), ("Node", "nodes"), ("GRES", "GPUs"), ("Gres", "GPUs"),
-    ("Mem", "memory"), ("Submit", "jobs submitted"), ("WallDuration", "time"), ("Wall", "time"), ("Time", "time"),
-    ("Jobs", "jobs at a time"), ("Job", "jobs at a time"), ("Billing", "billing"), ("BB", "burst buffers"),
-    ("License", "licences"),
+    ("Mem", "memory"), ("Submit", "jobs submitted"), ("Wall", "time"), ("Time", "time"), ("Job", "jobs at a time"),
+    ("Billing", "billing"), ("BB", "burst buffers"), ("License", "licences"), ("Energy", "energy"),
 )  # fmt: skip
+_LIMIT_NAME = re.compile(
+    r"(QOS|Association|Assoc|)(Grp|Max|Min|)(\w*?)(Per(?:Job|Node|User|Account)|)(?:Limit|NotSatisfied|)"
+)
 _STATES = {
     "CONFIGURING": "its nodes are being prepared",
     "REQUEUE_HOLD": _HELD,
@@ -79,11 +100,13 @@ def waiting_words(job: SlurmJob) -> str:
     """``Slurm job 17 waits: for nodes that are in use now``."""
     words = _STATES.get(job.state) or reason_words(job.reason)
     verb = "does not run" if job.stage is Stage.STOPPED else "waits"
-    return f"Slurm job {job.id} {verb}: {words.format(id=job.id)}"
+    return f"Slurm job {job.id} {verb}: {words.replace('{id}', str(job.id))}"
 
 
 def ending_words(job: SlurmJob) -> str:
     """``Slurm job 17 has ended: one of its nodes failed``."""
+    if job.stage is not Stage.ENDED:
+        return f"Slurm is ending job {job.id}: it stops what still runs on its nodes"
     words = _ENDINGS.get(job.state, f"its state is {job.state}")
     if job.reason == "JobLaunchFailure":
         words = _REASONS[job.reason]
@@ -92,22 +115,28 @@ def ending_words(job: SlurmJob) -> str:
 
 def reason_words(reason: str) -> str:
     """Of ``%r`` of squeue; a reason that nobody has translated is quoted."""
-    known = reason.partition(",")[0].strip("() ")  # ReqNodeNotAvail, UnavailableNodes:n1
-    if known in _REASONS:
-        nodes = reason.partition("UnavailableNodes:")[2].strip("() ")
-        return _REASONS[known] + (f" ({nodes})" if nodes else "")
+    known, _, rest = reason.strip("() ").partition(", ")
+    if known in _REASONS:  # ReqNodeNotAvail, UnavailableNodes:n1
+        detail = rest.removeprefix("UnavailableNodes:") if known == "ReqNodeNotAvail" else ""
+        return _REASONS[known] + (f" ({detail})" if detail else "")
     return _limit_words(known) or f"Slurm's reason is {reason[:100]}"
 
 
 def _limit_words(reason: str) -> str | None:
     """Of QOSMaxJobsPerUserLimit, AssocGrpCpuLimit and about a hundred others."""
-    if "Max" not in reason and "Grp" not in reason and "Min" not in reason:
+    match = _LIMIT_NAME.fullmatch(reason)
+    if match is None or not (match[1] or match[2]):
         return None
-    whose = next((words for prefix, words in _SUBJECTS.items() if reason.startswith(prefix)), "its group")
-    if "PerUser" in reason:
-        whose = f"its user in {whose}" if whose != "its user" else whose
-    what = next((words for part, words in _LIMITED if part in reason), "what it may use")
-    return _LIMIT.format(whose=whose) + f"{what} ({reason})"
+    owner, kind, name, per = match.groups()
+    what = next((words for part, words in _LIMITED if part in name), "what it may use") + f" ({reason})"
+    whose = _SUBJECTS.get(owner, _SUBJECTS["QOS"])
+    if kind == "Min":
+        return f"it requests less than {whose} requires: {what}"
+    if per in ("PerJob", "PerNode"):
+        return f"it requests more than {whose} allows {'a job' if per == 'PerJob' else 'on a node'}: {what}"
+    if per:
+        whose = f"its {per.removeprefix('Per').lower()} in {whose}"
+    return _LIMIT.format(whose=whose) + what
 
 
 def running_words(job: SlurmJob, beat: LeaderBeat | None, ahead: float) -> str | None:
