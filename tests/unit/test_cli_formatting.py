@@ -2,14 +2,19 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from cli_examples import CONTROLS, NO_TIME, attempt, job, outcome
+from rich.console import Console
+
+from cli_examples import CONTROLS, NO_TIME, attempt, job, outcome, printed
 from rekindle_service.cli import formatting
 from rekindle_service.cli.commands.demo import is_past_snapshot, shortfalls
-from rekindle_service.cli.commands.show import facts, history
+from rekindle_service.cli.commands.show import facts, history, job_lines
 from rekindle_service.cli.commands.wait import change_line, summary
 from rekindle_service.cli.errors import format_problem
 from rekindle_service.cli.exit_codes import exit_code_for
+
+A_RANK: Any = {"rank": 0, "state": "running", "host": None, "without_progress": None, "hang_timeout": None}
 
 
 def test_a_duration_has_its_two_largest_units_and_a_size_a_fitting_one() -> None:
@@ -39,8 +44,15 @@ def test_a_status_line_has_the_queue_the_next_try_the_outcome_the_phase_or_a_not
     assert status_line(state="queued", **waits) == "position 2 in the queue; waits for slots"
     assert status_line(state="queued", intent="hold") == "held: `rekindle resume` continues it"
     assert status_line(state="recovering", outcome=outcome()) == "rank 1 was killed by SIGKILL"
-    retry = status_line(state="recovering", next_try_at="2026-01-02T03:04:05Z")
-    assert re.fullmatch(r"retry at 2026-01-0\d \d\d:\d\d:\d\d", retry)
+    now = datetime.now(UTC)
+    later, earlier = (now + timedelta(days=2)).isoformat(), (now - timedelta(seconds=1)).isoformat()
+    assert re.fullmatch(r"retry at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", status_line(state="recovering", next_try_at=later))
+    assert status_line(state="recovering", next_try_at=earlier) == "", "a time in the past is no time of a retry"
+    lost = outcome(message="The leading keeper ended without a record; the ranks ran on n1, n2.", rank=None)
+    waits = status_line(state="recovering", outcome=lost, waiting_for="Slurm job 17 waits")
+    assert waits == "The leading keeper ended without a record; the ranks ran on n1, n2; Slurm job 17 waits"
+    ending = {"state": "COMPLETING", "reason": "Slurm is ending job 17: it stops what still runs on its nodes"}
+    assert status_line(slurm=ending) == ending["reason"]
     assert status_line(state="failed", outcome=outcome(message="no space left", rank=None)) == "no space left"
     assert status_line(phase="evaluate") == "evaluate"
     assert status_line(notice="snapshot 40 skipped: checksum") == "snapshot 40 skipped: checksum"
@@ -97,6 +109,10 @@ def test_the_history_shows_how_every_attempt_started_and_why_it_ended() -> None:
     ]
     assert lines[4].endswith("resumed from step 120")
     assert lines[5] == "    running"
+    now = datetime.now(UTC)
+    for ahead, shown in ((3600, True), (-1, False)):
+        retried = attempt(next_try_at=(now + timedelta(seconds=ahead)).isoformat())
+        assert any("retry at" in line for line in history([retried])) == shown
     assert "    reached step 133" in history([attempt(replayed_steps=None)])
     assert not any("reached" in line for line in history([attempt(last_step=None)]))
 
@@ -130,9 +146,22 @@ def test_an_unusual_time_without_progress_is_among_the_facts() -> None:
         (5, 16.0, 25.0, "no progress for 16 s, counts as hung after 25 s"),
         (None, 16.0, None, None),
     ):
-        rank = {"step": step, "without_progress": seconds, "hang_timeout": timeout}
+        rank = {**A_RANK, "step": step, "without_progress": seconds, "hang_timeout": timeout}
         labels = dict(facts({**silent, "eta_seconds": None}, NO_TIME, "/home/me/code", [rank, rank]))
         assert labels.get("progress") == text, rank
+
+
+def test_a_job_on_several_nodes_shows_which_ranks_each_has_in_which_state() -> None:
+    states = ["running"] * 6 + ["failed", "running"]
+    ranks: list[Any] = [
+        {**A_RANK, "rank": number, "state": state, "host": f"n{number // 4 + 1}"} for number, state in enumerate(states)
+    ]
+    text = dict(facts(job(), NO_TIME, "", ranks))["nodes"]
+    assert text.splitlines() == ["n1: ranks 0-3 running", "n2: ranks 4-5, 7 running, rank 6 failed"]
+    assert "nodes" not in dict(facts(job(), NO_TIME, "", ranks[:4])), "on one node there is nothing to tell apart"
+    lines = printed(80, *job_lines(Console(width=80), job(warnings=[]), [], NO_TIME, "", {"kind": "none"}, ranks))
+    (index,) = (index for index, line in enumerate(lines) if line.startswith("  nodes "))
+    assert [line[12:] for line in lines[index : index + 2]] == text.splitlines()
 
 
 def test_a_problem_names_field_rule_value_and_hint() -> None:

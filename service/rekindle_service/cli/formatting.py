@@ -63,6 +63,12 @@ def clock(time: str | None) -> str:
     return f"{when:%H:%M:%S}" if when.date() == today else f"{when:%Y-%m-%d %H:%M:%S}"
 
 
+def retry(time: str | None) -> str:
+    """``retry at 14:02:11``; empty once that is past, and for None."""
+    when = local_time(time)
+    return "" if when is None or when <= datetime.now(when.tzinfo) else f"retry at {clock(time)}"
+
+
 def start_time(time: str | None) -> str:
     """An estimate: ``14:05`` within a day, ``Tue 14:05`` within a week, else the date; ``-`` for None.
 
@@ -293,19 +299,13 @@ def status_line(job: Job) -> str:
             return join([position, sanitize_line(job["reason"]), start_estimate(job), preempted(job)])
         case "starting" | "running" | "recovering" if (displaced := job.get("displaced")) is not None:
             return displacement(displaced)
-        case "starting" | "running" if job["waiting_for"] is not None:
-            return sanitize_line(job["waiting_for"])
+        case "starting" | "running" if words := job["waiting_for"] or ((slurm := job.get("slurm")) and slurm["reason"]):
+            return sanitize_line(words)
         case "running" if without_progress := stalled(job):
             return without_progress
         case "recovering":
             why = "" if job["outcome"] is None else outcome(job["outcome"])
-            return join(
-                [
-                    why,
-                    sanitize_line(job["waiting_for"] or ""),
-                    "" if job["next_try_at"] is None else f"retry at {clock(job['next_try_at'])}",
-                ]
-            )
+            return join([why.removesuffix("."), sanitize_line(job["waiting_for"] or ""), retry(job["next_try_at"])])
         case "failed" if job["outcome"] is not None:
             return outcome(job["outcome"])
         case _:

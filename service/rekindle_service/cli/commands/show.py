@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import groupby
 
 import typer
 from rich.console import Console
@@ -26,7 +27,8 @@ def show(context: typer.Context, job: JobArgument, output: OutputOption = "table
     with connect(context) as client:
         found = client.find_job(job)
         attempts, time = client.attempts(found["id"]), client.time_breakdown(found["id"])
-        ranks = client.ranks(found["id"]) if found["state"] == "running" else []
+        asked = found["state"] == "running" or (found["attempt"] and found["nodes"]["max"] > 1)
+        ranks = client.ranks(found["id"]) if asked else []
         directory, story = client.configuration(found["id"])["directory"], client.story(found["id"])
         if output == "table" and sys.stdout.isatty():
             _mark_seen(client, found)
@@ -81,6 +83,7 @@ def facts(job: Job, time: TimeBreakdown, directory: str, ranks: Sequence[Rank] =
         "owner": formatting.owner(job),
         "runs": formatting.target(job),
         "ranks": formatting.requested_ranks(job) + formatting.on_devices(job["devices"]),
+        "nodes": _ranks_by_node(ranks),
         "priority": str(job["priority"] or ""),
         "slurm": formatting.on_slurm(job),
         "waits": _slurm_reason(job),
@@ -102,7 +105,26 @@ def _slurm_reason(job: Job) -> str:
     """Where the status does not say it."""
     slurm = job.get("slurm")
     reason = "" if slurm is None or job["state"] in ("succeeded", "failed", "cancelled") else slurm["reason"] or ""
-    return "" if reason == job["waiting_for"] else sanitize_line(reason)
+    return "" if sanitize_line(reason) in formatting.status_line(job) else sanitize_line(reason)
+
+
+def _ranks_by_node(ranks: Sequence[Rank]) -> str:
+    """``n1: ranks 0-3 running``: a line for each node of several."""
+    nodes: dict[str, dict[str, list[int]]] = {}
+    for rank in ranks:
+        nodes.setdefault(rank["host"] or "unknown", {}).setdefault(rank["state"], []).append(rank["rank"])
+    lines = (
+        f"{node}: " + ", ".join(f"{_rank_numbers(numbers)} {state}" for state, numbers in states.items())
+        for node, states in nodes.items()
+    )
+    return "\n".join(map(sanitize_line, lines)) if len(nodes) > 1 else ""
+
+
+def _rank_numbers(numbers: list[int]) -> str:
+    """``rank 7``, or ``ranks 0-3, 5``."""
+    runs = ([number for _, number in run] for _, run in groupby(enumerate(numbers), lambda each: each[1] - each[0]))
+    text = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+    return f"rank{'s' if len(numbers) > 1 else ''} {text}"
 
 
 def _goodput(job: Job, time: TimeBreakdown) -> str:
@@ -132,8 +154,8 @@ def history(attempts: list[Attempt]) -> Iterator[str]:
         ranks = "" if attempt["world_size"] is None else f"ranks {attempt['world_size']}"
         yield f"attempt {attempt['number']}  {span}  {ranks}{formatting.on_devices(attempt['devices'])}, {start}"
         yield from (f"    {line}" for line in _details(attempt) if line)
-    if attempts and attempts[-1]["next_try_at"] is not None:
-        yield f"    retry at {formatting.clock(attempts[-1]['next_try_at'])}"
+    if attempts and (retry := formatting.retry(attempts[-1]["next_try_at"])):
+        yield f"    {retry}"
 
 
 def _details(attempt: Attempt) -> Iterator[str]:
