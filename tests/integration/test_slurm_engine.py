@@ -16,6 +16,7 @@ from rekindle.contract.files import read_json, write_json
 from rekindle.contract.job import JobSpec, RunIntent, SlurmOptions
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.journal import Journal, RecordType
+from rekindle.contract.run_dir.rank_records import RankState, RankStatus
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.jobs import actions
@@ -298,6 +299,20 @@ def test_a_job_that_completes_for_long_in_slurm_before_it_is_shown_as_cancelled_
     play.round(2)
     row = play.row(job)
     assert (row.state, row.intent, len(play.slurm.jobs)) == (JobState.QUEUED, JobIntent.HOLD, 1)
+
+
+def test_a_job_that_slurm_is_ending_is_not_shown_with_a_speed(play: Play) -> None:
+    job, mine = play.running()
+    status = RankStatus(0, 0, 2, "n1", 1, 1, "cpu", RankState.RUNNING, 0.0, step=25, steps=100, steps_per_second=5.0)
+    rank = play.home.run_dir(job.id).attempt(1).rank(0)
+    rank.root.mkdir(parents=True)
+    write_json(rank.status, status.to_json())
+    play.rounds_until(lambda: play.row(job).steps_per_second == 5.0, "the speed is shown")
+    mine.state = "COMPLETING"
+    play.rounds_until(lambda: play.row(job).steps_per_second is None, "no speed is shown any more")
+    row = play.row(job)
+    assert (row.state, row.step, row.eta_seconds) == (JobState.RUNNING, 25, None)
+    assert row.slurm["reason"] == f"Slurm is ending job {mine.id}: it stops what still runs on its nodes"
 
 
 @pytest.mark.parametrize(

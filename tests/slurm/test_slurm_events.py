@@ -1,9 +1,12 @@
 """What Slurm and its people do to a running job: nothing of the training is lost, and the page says what happens."""
 
+import os
 import signal
+from pathlib import Path
 
 import pytest
 
+from cli_process import rekindle
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
 from rekindle.contract.run_dir.journal import RecordType
@@ -31,6 +34,28 @@ def test_a_job_cancelled_in_slurm_is_held_until_it_is_resumed(
     assert job.resumed() == [step]
     assert job.classes() == ["preempted", "success"]
     assert_same_training(job, undisturbed)
+
+
+def test_a_job_that_slurm_is_ending_is_shown_so_and_without_a_speed(
+    cluster: Cluster, submit: Submit, home: Path
+) -> None:
+    job = submit(pace=0.3)
+    job.reach()
+    until(lambda: job.shown()["steps_per_second"], "its speed is shown")
+    lines = rekindle(home, "show", job.id, variables={"COLUMNS": "80"}).stdout.splitlines()
+    assert [line.split()[-4:] for line in lines if ": rank " in line] == [
+        ["n1:", "rank", "0", "running"],
+        ["n2:", "rank", "1", "running"],
+    ]
+    for pid in job.processes():  # so that Slurm waits for them: KillWait
+        os.kill(pid, signal.SIGSTOP)
+    cluster.run("scancel", str(job.slurm_id))
+    until(lambda: job.shown()["slurm"]["state"] == "COMPLETING", "Slurm is ending it")
+    shown = until(lambda: (now := job.shown())["steps_per_second"] is None and now, "no speed is shown any more")
+    assert (shown["state"], shown["eta_seconds"], shown["slurm"]["state"]) == ("running", None, "COMPLETING")
+    sentence = f"Slurm is ending job {job.slurm_id}: it stops what still runs on its nodes"
+    assert shown["slurm"]["reason"] == sentence
+    assert sentence in rekindle(home, "show", job.id).stdout
 
 
 @pytest.mark.soak

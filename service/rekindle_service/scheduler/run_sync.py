@@ -86,7 +86,7 @@ class RunSync:
             return
         observed = self._observed_columns(job.id, status)
         columns = progress_columns(status) | self._size_notice(job, status) | observed
-        if job.stalled is not None:
+        if job.stalled is not None or (job.slurm or {}).get("state") == "COMPLETING":
             columns |= {"steps_per_second": None, "eta_seconds": None}  # they are of the past
         if (columns.get("snapshot_step") or 0) > (job.snapshot_step or 0):
             columns["snapshot_at"] = time.time()

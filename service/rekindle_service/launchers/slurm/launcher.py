@@ -187,7 +187,7 @@ class SlurmLauncher:
     def _found(self, job: Job, found: SlurmJob, columns: Mapping[str, Any]) -> LauncherReport:
         waits = found.stage in (Stage.WAITING, Stage.STOPPED)
         words = waiting_words(found) if waits else None
-        if found.stage is Stage.ENDED:
+        if found.stage is Stage.ENDED or found.state == "COMPLETING":
             words = ending_words(found)
         if found.state == "RUNNING" and job.state is JobState.RUNNING:
             beat = self._beats.content(self._home.run_dir(job.id), job.launch_number)

@@ -97,7 +97,8 @@ function bannerTexts(job) {
   if (job.state === "recovering") return [`Recovering${job.waiting_for ? "" : retryText(job.next_try_at)}`, job.waiting_for ?? ""];
   if (job.state === "starting" && job.waiting_for) return ["Starting", job.waiting_for];
   if (job.state === "running" && job.waiting_for) return ["Stopped by Slurm", job.waiting_for];
-  if (job.state === "running" && job.slurm?.state === "UNKNOWN") return ["Slurm does not answer", job.slurm.reason ?? ""];
+  const slurmTitle = job.state === "running" && SLURM_TITLES[job.slurm?.state ?? ""];
+  if (slurmTitle) return [slurmTitle, job.slurm?.reason ?? ""];
   if (job.stalled) return stalledTexts(job.stalled);
   if (job.state === "running" && job.slurm?.reason) return ["Nodes need attention", job.slurm.reason];
   if (isHeld(job)) return ["On hold", "The job does not start until you release it."];
@@ -113,6 +114,9 @@ function stalledTexts({ sentence, since, hung_at: hungAt }) {
   const left = Math.ceil(-(secondsSince(hungAt) ?? 0));
   return [`Stalled for ${duration(Math.floor(secondsSince(since) ?? 0))}`, `${sentence}; ${left > 0 ? `counts as hung in ${duration(left)}` : "counts as hung now"}.`];
 }
+
+/** Titles of the banner of a job that runs, by its state in Slurm. @type {Record<string, string>} */
+const SLURM_TITLES = { UNKNOWN: "Slurm does not answer", COMPLETING: "Slurm is ending the job" };
 
 /** Titles of the banner of a job that has to leave slots or gets others, by kind. @type {Record<string, string>} */
 const DISPLACED = { preempt: "Being preempted", resize: "Being resized", device: "Leaving a device" };
