@@ -36,7 +36,7 @@ class Allocation:
         self.prove()
 
     def prove(self) -> None:
-        """As the keeper of n1 does when it starts."""
+        """What the keeper of n1 does when it starts."""
         self.proof = HomeProof(self.launch.proof("n1"))
         self.provers.append(self.proof.pid)
 
@@ -115,7 +115,7 @@ def test_a_node_that_cannot_write_any_more_is_lost_with_the_reason_and_used_agai
 def test_what_a_node_writes_and_nobody_sees_is_no_proof(
     allocation: Allocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nodes, "SEEN_WITHIN", 0.3)
+    monkeypatch.setattr(nodes, "UNSEEN_MARGIN", -59.7)
     monkeypatch.setattr(nodes, "read_proof", lambda _: 0)
     allocation.nodes.start_missing()
     allocation.connect(written=1)

@@ -41,7 +41,7 @@ def test_the_lead_follows_what_a_stop_takes_and_is_at_most_a_tenth(limit: float,
 
 
 class Clock:
-    """Of this machine, moved by the test."""
+    """The test moves it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0

@@ -37,7 +37,7 @@ def test_the_jobs_of_rekindle_are_read_and_others_skipped() -> None:
     jobs = parse_listing(LISTING)
     assert jobs[NAME] == SlurmJob(17, NAME, "RUNNING", 1795375730.0, ("n1", "n2"), "", "(null)")
     assert set(jobs) == {NAME, "rekindle-klmnopqrst-1"}
-    (held,) = parse_listing(f"22|{NAME}|PENDING|N/A||launch_failed_requeued_held").values()
+    (held,) = parse_listing(f"22|{NAME}|PENDING|N/A||launch_failed_requeued_held|").values()
     assert held.reason == "launch failed requeued held", "as earlier versions of Slurm write it"
     waiting = jobs["rekindle-klmnopqrst-1"]
     assert (waiting.stage, waiting.start) == (Stage.WAITING, None)

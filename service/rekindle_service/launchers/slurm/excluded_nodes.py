@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rekindle.contract.job import JobSpec, SlurmOptions
 from rekindle.contract.run_dir.json_records import structure
 from rekindle_service.store.tables import Job
 
@@ -24,9 +23,9 @@ class ExcludedNode:
 
 @dataclass(slots=True)
 class _Finding:
-    """What one job has found: it holds for all that need the same of a node."""
+    """What one job has found: it holds for all with the same interpreter."""
 
-    needs: object
+    python: str
     nodes: dict[str, ExcludedNode]
 
 
@@ -41,16 +40,16 @@ class ExcludedNodes:
         if job.id not in self._findings:
             stored = (job.slurm or {}).get("excluded") or {}
             nodes = {host: structure(ExcludedNode, each) for host, each in stored.items()}
-            self._findings[job.id] = _Finding(_needs(job.spec), nodes)
+            self._findings[job.id] = _Finding(job.spec.python, nodes)
         finding, now = self._findings[job.id], time.time()
         valid = {host: node for host, node in finding.nodes.items() if node.until > now and node.run == job.run}
         finding.nodes = valid
         return finding.nodes
 
     def for_job(self, job: Job) -> dict[str, ExcludedNode]:
-        """What the job and others with the same needs have found."""
-        needs, now = _needs(job.spec), time.time()
-        others = [each.nodes for each in list(self._findings.values()) if each.needs == needs]
+        """What the job and others with the same interpreter have found."""
+        now = time.time()
+        others = [each.nodes for each in list(self._findings.values()) if each.python == job.spec.python]
         found = {host: node for nodes in others for host, node in nodes.items() if node.until > now}
         return found | self.own(job)
 
@@ -64,13 +63,8 @@ class ExcludedNodes:
         known |= {host: ExcludedNode(reason, until, job.run) for host, reason in found.items() if host not in known}
 
     def remove(self, job: Job, hosts: Iterable[str]) -> None:
-        """They are well again, for all that need the same."""
-        needs, well = _needs(job.spec), set(hosts)
+        """They are well again."""
+        well = set(hosts)
         for each in list(self._findings.values()):
-            if each.needs == needs and not well.isdisjoint(each.nodes):
+            if each.python == job.spec.python and not well.isdisjoint(each.nodes):
                 each.nodes = {host: node for host, node in each.nodes.items() if host not in well}
-
-
-def _needs(spec: JobSpec) -> object:
-    slurm = spec.slurm or SlurmOptions()
-    return spec.python, slurm.partition

@@ -10,6 +10,7 @@ from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.cluster.cluster_attempt import ClusterAttempt
 from rekindle.keeper.cluster.nodes import START_TIMEOUT, Node, Nodes
 from rekindle.keeper.cluster.ownership import LaunchOwner
+from rekindle.keeper.cluster.starters import PROLOGUE_FAILED
 from rekindle.keeper.cluster.versions import difference
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.runner import RequestedStop, World
@@ -82,6 +83,9 @@ class ClusterRunner:
             return False
         if not self._has_begun:
             self._nodes.give_up_silent()
+        if failed := [each for each in self._nodes.missing().values() if each.startswith(PROLOGUE_FAILED)]:
+            self._start_error = "The job cannot start: " + "; ".join(failed)
+            return True
         self._owner.beat()  # the next launch must know
         missing = "; ".join(f"{host}: {reason}" for host, reason in self._nodes.missing().items())
         raise TooFewNodesError(f"{found} of at least {self._spec.min_nodes} nodes can be used ({missing})")
@@ -98,7 +102,8 @@ class ClusterRunner:
         self._start_error = difference({node.host: node.versions for node in self._chosen})
 
     def _world(self) -> World:
-        return World(len(self._chosen) * self._spec.ranks_per_node, hosts=[node.host for node in self._chosen])
+        count = len(self._chosen) if self._start_error is None else self._spec.min_nodes
+        return World(count * self._spec.ranks_per_node, hosts=[node.host for node in self._chosen])
 
     def run(self, plan: AttemptPlan, journal: BufferedJournal) -> AttemptResult:
         if self._start_error is not None:

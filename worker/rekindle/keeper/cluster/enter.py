@@ -16,6 +16,7 @@ from rekindle.contract.job import JobSpec
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.cluster.ownership import own_environment
+from rekindle.keeper.cluster.starters import PROLOGUE_FAILED
 
 _KEEPER = "rekindle.keeper.cluster.node"
 _LINE = """\
@@ -35,7 +36,7 @@ rekindle_end() {{
   rekindle_code=$?
   rekindle_show >&{stderr}
   rekindle_how="ended with exit code $rekindle_code$rekindle_last"
-  printf 'the prologue failed on %s: "%s" %s\\n' {host} "$rekindle_line" "$rekindle_how" >&{stderr}
+  printf '{failed} on %s: "%s" %s\\n' {host} "$rekindle_line" "$rekindle_how" >&{stderr}
 }}
 trap rekindle_end EXIT
 {lines}trap - EXIT
@@ -68,6 +69,7 @@ def with_prologue(lines: Sequence[str], command: Sequence[str], host: str) -> st
     kept = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("REKINDLE_")]
     return _PROLOGUE.format(
         lines="".join(_LINE.format(line=shlex.quote(line), output=file) for line in lines),
+        failed=PROLOGUE_FAILED,
         output=file,
         output_fd=output,
         stderr=stderr,

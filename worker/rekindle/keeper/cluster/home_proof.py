@@ -11,7 +11,6 @@ from rekindle.contract.files import NO_SPACE_ERRNOS, read_json, write_json
 from rekindle.contract.processes import die_with_parent, set_process_name
 
 INTERVAL = 3.0  # seconds between two proofs of a node
-SEEN_WITHIN = 60.0  # seconds after which others must see a proof: a network file system may remember names for as long
 _STUCK = 30.0  # seconds after which one that is being written counts as failed
 
 

@@ -13,10 +13,10 @@ from rekindle.contract.backoff import exponential_backoff
 from rekindle.contract.run_dir.paths import LaunchDir
 from rekindle.keeper import wall_clock
 from rekindle.keeper.cluster.channel import Channel
-from rekindle.keeper.cluster.home_proof import SEEN_WITHIN, read_proof
+from rekindle.keeper.cluster.home_proof import read_proof
 from rekindle.keeper.cluster.listener import Listener
 from rekindle.keeper.cluster.messages import Beat, Heard, Hello, Leave, Message, Terminated, Versions, Welcome
-from rekindle.keeper.cluster.starters import Starter
+from rekindle.keeper.cluster.starters import PROLOGUE_FAILED, Starter
 from rekindle.keeper.event_loop import EventLoop
 
 MAX_STARTS = 3  # in a row that fail: then the node is unusable
@@ -27,6 +27,9 @@ _MIN_DELAY, _MAX_DELAY = 1.0, 10.0  # seconds between two starts that fail
 _CHECK_INTERVAL = 1.0
 _KILL_MARGIN = 10.0  # seconds that a node has at most to kill its ranks before others take their place
 _TAIL = 2000  # bytes
+UNSEEN_MARGIN = 30.0
+"""Seconds beyond ``host_timeout`` for a proof to be seen here. Earlier the server misses the beats of a leading keeper
+that itself sees an old home, and ends its Slurm job: the other nodes are not to blame for that."""
 
 
 def lease_of(host_timeout: float) -> float:
@@ -138,8 +141,9 @@ class Nodes:
         return {host.name: host.why_missing for host in self._hosts.values() if not host.answers}
 
     def unusable(self) -> dict[str, str]:
-        """Those of them that will be no better for the next Slurm job."""
-        return {host.name: host.unusable for host in self._hosts.values() if host.unusable and not host.answers}
+        """Those of them that will be no better for the next Slurm job; a prologue that fails is the job's own fault."""
+        found = {host.name: host.unusable for host in self._hosts.values() if host.unusable and not host.answers}
+        return {name: reason for name, reason in found.items() if not reason.startswith(PROLOGUE_FAILED)}
 
     def report(self) -> dict[str, dict[str, Any]]:
         """Fields of ``LeaderBeat``."""
@@ -201,7 +205,7 @@ class Nodes:
         if node.seen >= node.written:
             node.unseen_since = float("inf")
             host.unusable = None
-        elif time.monotonic() > node.unseen_since + SEEN_WITHIN:
+        elif time.monotonic() > node.unseen_since + self._host_timeout() + UNSEEN_MARGIN:
             self._spoil(host, node, f"what it writes into {self._launch.root} is not seen on other nodes")
 
     def _spoil(self, host: _Host, node: Node, reason: str) -> None:

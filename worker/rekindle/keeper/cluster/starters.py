@@ -10,6 +10,8 @@ from rekindle.contract.environment import HOST, RUN_DIR
 from rekindle.contract.run_dir.paths import RunDir
 
 MODULE = "rekindle.keeper.cluster.enter"
+PROLOGUE_FAILED = "the prologue failed"
+"""Begins what the start of a keeper prints last where the job's own prologue is to blame."""
 _CHECKED = """
 fail() { echo "$1" >&2; exit 78; }
 [ -f "$1/spec.json" ] || fail "it does not see $1"
