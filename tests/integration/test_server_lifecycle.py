@@ -30,7 +30,10 @@ def once():
     assert not (home / "server.json").exists()
 
 def held():
-    return len(os.listdir("/proc/self/fd")), threading.active_count(), len(list(Path("/proc/self/task").iterdir()))
+    deadline = time.monotonic() + 30  # a joined thread may leave the kernel a moment later
+    while len(os.listdir("/proc/self/task")) != threading.active_count() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), len(os.listdir("/proc/self/task"))
 
 once()
 before = held()
