@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli_process import rekindle
+from rekindle_service.cli.checks import slurm as slurm_checks
 from slurm.cluster import Cluster
 
 HOUR_AHEAD = "import time; time.time = (lambda now: lambda: now() / 1e9 + 3600)(time.time_ns)\n"
@@ -96,6 +98,23 @@ def test_an_interpreter_that_a_node_lacks_and_a_partition_that_nobody_has_are_pr
     assert (code, levels(found, "problem")) == (1, {"partition"})
     assert "Slurm has no partition gpu" in found["partition"][1]
     assert "main, urgent, short" in found["partition"][1]
+
+
+def test_a_node_that_is_lost_and_one_that_hangs_are_named_and_the_others_are_judged(
+    cluster: Cluster, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_checks, "_SECONDS", 20.0)
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    python = home / "python"
+    python.write_text(f'#!/bin/sh\n[ "$(hostname)" = n3 ] && exec sleep 1000\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    cluster.kill("n2", "drop")
+    found = {each.name: each for each in slurm_checks.slurm(home, str(python), 60.0)}
+    assert found["probe"].level == "problem"
+    assert "n2: " in found["probe"].detail
+    assert "n3: it gave no answer" in found["probe"].detail
+    assert found["nodes"].detail == "n1 answers"
+    assert [each.name for each in home.iterdir()] == ["python"]
 
 
 def test_a_cluster_whose_jobs_get_all_memory_is_warned_of_and_a_default_ends_the_warning(

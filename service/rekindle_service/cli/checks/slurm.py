@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from rekindle_service.launchers.slurm.commands import (
     slurm_environment,
 )
 
-_SECONDS = 60.0  # for the nodes that are asked together to start and to answer
+_SECONDS = 60.0  # for a node to start or to answer
 _IMMEDIATE = 20  # seconds after which Slurm gives up where a node is not free
 _TOGETHER = 32  # nodes that are asked at a time
 _SHOWN = 8  # nodes that a finding names
@@ -63,6 +64,8 @@ except OSError:
 print("rekindle " + json.dumps(answer), flush=True)
 for line in sys.stdin:
     peer, wrong = json.loads(line), None
+    if peer == "end":
+        break
     try:
         if peer:
             socket.create_connection(peer, 5).close()
@@ -174,7 +177,7 @@ def _nodes(
             answers |= _ask(usable[group::groups], command, python, Path(directory))
     busy = {name: why for name, each in answers.items() if "allocate resources" in (why := each.get("failed", ""))}
     skipped = {name: state for name, state in states.items() if name not in usable} | busy
-    findings = [*judge({name: each for name, each in answers.items() if name not in busy}, home)]
+    findings = [*judge({name: answers[name] for name in usable if name not in busy}, home)]
     if skipped:
         advice = "Run the check again when Slurm can use them: sinfo -R says why a node is down or drained."
         findings.append(warning("not checked", _by_text(skipped), advice))
@@ -186,31 +189,28 @@ def _ask(nodes: Sequence[str], command: Sequence[str], python: str, directory: P
     secret = secrets.token_hex(16)
     (directory / "secret").write_text(secret)
     probes: dict[str, subprocess.Popen[str]] = {}
-    timer = threading.Timer(_SECONDS, lambda: list(map(subprocess.Popen.kill, probes.values())))
-    timer.start()
-    try:
-        with ExitStack() as stack, ThreadPoolExecutor(len(nodes)) as pool:
-            for node in nodes:
-                own = [*command, f"--nodelist={node}", python, "-I", "-c", _PROBE, str(directory), secret, node]
-                started = subprocess.Popen(
-                    own, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                    env=slurm_environment(os.environ),
-                )  # fmt: skip
-                probes[node] = stack.enter_context(started)
-            answers = dict(zip(nodes, pool.map(_begin, probes.values()), strict=True))
-            for node, answer in answers.items():
-                if answer.get("home", "") is None:
-                    answer["home"] = _unseen(directory / node, secret + node)
-            ring = [node for node in nodes if _has_address(answers[node])]
-            pairs = list(zip(ring, ring[1:] + ring[:1], strict=True)) if len(ring) > 1 else []
-            peers = [[answers[peer]["address"], answers[peer]["port"]] for _, peer in pairs]
-            replies = pool.map(_exchange, [probes[node] for node, _ in pairs], peers)
-            for (node, peer), reply in zip(pairs, replies, strict=True):
-                answers[node]["connects"] = reply and (reply[1] and f"does not reach {peer}: {reply[1]}")
-            list(pool.map(subprocess.Popen.communicate, probes.values()))  # the end of their input ends the probes
-            return answers
-    finally:
-        timer.cancel()
+    with ExitStack() as stack, ThreadPoolExecutor(len(nodes)) as pool:
+        for node in nodes:
+            own = [*command, f"--nodelist={node}", python, "-I", "-c", _PROBE, str(directory), secret, node]
+            started = subprocess.Popen(
+                own, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env=slurm_environment(os.environ),
+            )  # fmt: skip
+            probes[node] = stack.enter_context(started)
+        answers = dict(zip(nodes, pool.map(_begin, probes.values()), strict=True))
+        for node, answer in answers.items():
+            if answer.get("home", "") is None:
+                answer["home"] = _unseen(directory / node, secret + node)
+        ring = [node for node in nodes if _has_address(answers[node])]
+        pairs = list(zip(ring, ring[1:] + ring[:1], strict=True)) if len(ring) > 1 else []
+        peers = [[answers[peer]["address"], answers[peer]["port"]] for _, peer in pairs]
+        for (node, peer), reply in zip(
+            pairs, pool.map(_exchange, [probes[node] for node, _ in pairs], peers), strict=True
+        ):
+            if reply:
+                answers[node]["connects"] = reply[1] and f"does not reach {peer}: {reply[1]}"
+        list(pool.map(_exchange, probes.values(), repeat("end")))
+        return answers
 
 
 def _begin(probe: "subprocess.Popen[str]") -> dict[str, Any]:
@@ -223,19 +223,24 @@ def _begin(probe: "subprocess.Popen[str]") -> dict[str, Any]:
     return {**answer, "ahead": reply[0] - (before + after) / 2, "within": (after - before) / 2}
 
 
-def _exchange(probe: "subprocess.Popen[str]", peer: list[Any] | None) -> Any:
+def _exchange(probe: "subprocess.Popen[str]", peer: list[Any] | str | None) -> Any:
     """The node's time and what went wrong when it connected to ``peer``; None from a probe that has ended."""
     try:
         print(json.dumps(peer), file=probe.stdin, flush=True)
     except OSError:
+        probe.communicate()  # closes the broken pipe, too
         return None
     return _reply(probe)
 
 
 def _reply(probe: "subprocess.Popen[str]") -> Any:
-    """What its next line says, whatever else a prolog prints; None at the end."""
+    """What its next line says, whatever else a prolog prints; None at the end, which comes after ``_SECONDS``."""
+    timer = threading.Timer(_SECONDS, probe.kill)
+    timer.start()
     lines = (line for line in probe.stdout or () if line.startswith("rekindle "))
-    return next((json.loads(line.removeprefix("rekindle ")) for line in lines), None)
+    reply = next((json.loads(line.removeprefix("rekindle ")) for line in lines), None)
+    timer.cancel()
+    return reply
 
 
 def _unseen(path: Path, content: str) -> str | None:
