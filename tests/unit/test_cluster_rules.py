@@ -144,6 +144,10 @@ def test_slurms_own_sentence_is_shown_at_the_field_that_it_is_about() -> None:
     for name in ("gres", "gpus_per_node"):
         asked = replace(spec, slurm=SlurmOptions(**{name: "4"}))
         assert SlurmCluster(SlurmCommands(refusal)).errors(asked)[0].field == f"slurm.{name}"
+    large = a_submission(Path("/"), device="cpu", **{**options, "slurm": SlurmOptions(extra=["--mem=9T"])}).spec
+    refusal = "allocation failure: Requested node configuration is not available\n"
+    (error,) = SlurmCluster(SlurmCommands(FakeSlurm(refusal=refusal))).errors(large)
+    assert error.hint == "it asks for --nodes=2 --mem=9T; sinfo -N -l lists what the nodes have"
 
 
 def test_the_trials_of_an_experiment_ask_slurm_once_and_are_accepted_where_it_does_not_answer() -> None:

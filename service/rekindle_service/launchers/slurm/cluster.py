@@ -95,6 +95,7 @@ def _field_error(spec: JobSpec, sentence: str) -> FieldError:
         hint = "scontrol show nodes lists their GPUs (Gres); devices_per_rank and ranks give the number for each node"
         return FieldError("device", rule, spec.device, hint)
     if _SIZE.search(sentence):
-        hint = f"it needs {spec.nodes} nodes with {spec.ranks_per_node} processors each; sinfo -N -l lists the nodes"
+        each = " ".join(options.extra) or f"--cpus-per-task={spec.ranks_per_node}"
+        hint = f"it asks for --nodes={spec.nodes} {each}; sinfo -N -l lists what the nodes have"
         return FieldError("nodes", rule, {"min": spec.min_nodes, "max": spec.nodes}, hint)
     return FieldError("slurm", rule, options.extra)
