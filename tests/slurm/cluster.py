@@ -204,8 +204,13 @@ class Cluster:
             return
         self._hosts[node].fail(mode)
 
+    def unwell(self, node: str) -> Host:
+        """The host, for what makes it unwell until ``heal`` or ``reset``."""
+        self.disturbed = True
+        return self._hosts[node]
+
     def heal(self, node: str) -> None:
-        """Undo ``kill``; returns when Slurm uses the node again."""
+        """Undo ``kill`` and what is wrong with its host; returns when Slurm uses the node again."""
         if self._hosts[node].heal() or node not in self._slurmd:
             self._start_slurmd(node)
         until(lambda: self._answers(node), f"{node} is back\n{self.complaints}", 60)

@@ -1,6 +1,7 @@
 """Hosts on one machine: each has its own network, processes, host name, clock, boot id, /tmp and /dev/shm.
 
 All other files are shared, as are some directories of /tmp. A host is a set of namespaces below one process, its init.
+What makes one host unwell (another view of a directory, another clock, a lossy link) is in its own namespaces too.
 Where that process is killed, all of the host is gone, as after a power cut; it dies with the process of the tests.
 Hosts hang at one bridge, on which the machine itself has an address too. Needs root.
 """
@@ -9,10 +10,14 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
+
+from e2e.waiting import until
 
 # Dies with the process of the tests, whatever ends that.
 _TIED = ("setpriv", "--pdeathsig", "KILL")
@@ -24,7 +29,8 @@ hostname "$NAME"
 mount --bind "$HOSTS" /etc/hosts
 mount --bind "$BOOT_ID" /proc/sys/kernel/random/boot_id
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
-mkdir -p -m 1777 "$FOLDER/tmp"
+mkdir -p "$FOLDER/tmp"
+mount -t tmpfs -o mode=1777 tmpfs "$FOLDER/tmp"
 for path in $SHARED; do
   mkdir -p "$FOLDER$path"
   mount --rbind "$path" "$FOLDER$path"
@@ -36,6 +42,10 @@ trap : TERM INT HUP
 set +e
 while :; do sleep 100000 & wait; done
 """
+# As large as what is in it.
+_FILL = 'mount -o remount,size=$(($(df --block-size=1 --output=used "$1" | tail -n 1) + 4096)) "$1"'
+_IN_HOST = Path(__file__).parent / "in_host"
+_PACKAGES = Path(sysconfig.get_path("purelib"))
 POWER_CUT, CRASH, LINK, DROP, HANG = "power", "crash", "link", "drop", "hang"
 
 
@@ -79,6 +89,8 @@ class Host:
         self._unshare: subprocess.Popen[str] | None = None
         self._init = 0
         self._entered: list[subprocess.Popen[bytes]] = []
+        self._relay: subprocess.Popen[bytes] | None = None
+        self._cures: list[tuple[str, ...]] = []  # commands that undo what makes it unwell, latest last
 
     @property
     def on(self) -> bool:
@@ -103,6 +115,7 @@ class Host:
         assert self._unshare.stdout is not None
         assert self._unshare.stdout.readline() == "up\n", (self._directory / "init.log").read_text()
         self._init = child_of(self._unshare.pid)
+        self._cures = []
         self._plug_in()
 
     def _plug_in(self) -> None:
@@ -170,18 +183,88 @@ class Host:
             raise ValueError(f"unknown mode {mode!r}")
 
     def heal(self) -> bool:
-        """Undo ``fail``; whether it had to be switched on again, so that nothing runs on it."""
+        """Undo all that happened to it; whether it had to be switched on again, so that nothing runs on it."""
+        self._end_relay()
         if not self.on:
             self.boot()
             return True
+        while self._cures:
+            self.run(*self._cures.pop())
         run("ip", "link", "set", self._device, "master", self._bridge.name, "up")
         self.run("sh", "-c", "kill -CONT -1", check=False)
         return False
 
     def switch_off(self) -> None:
+        self._end_relay()
         if self.on:
             self._kill_init()
         run("ip", "link", "del", self._device, check=False)
+
+    # --- what makes it unwell: the host runs, the others are well
+
+    def make_read_only(self, path: Path) -> None:
+        """No file of ``path`` can be opened for writing here; what is open already is written on."""
+        self._cover(path, "--bind", str(path))
+        self.run("mount", "-o", "remount,bind,ro", str(path))
+
+    def hide(self, path: Path) -> None:
+        """``path`` is an empty directory here: the place of a file system that is not mounted."""
+        self._cover(path, "-t", "tmpfs", "-o", "ro,size=4k,mode=555", "tmpfs")
+
+    def make_stale(self, path: Path) -> None:
+        """What others write into ``path`` is not seen here from now on, nor by them what is written here."""
+        copy = self._directory / f"copy-{uuid4()}"
+        self.run("cp", "--archive", str(path), str(copy), check=False)  # a file may vanish meanwhile
+        self._cover(path, "--bind", str(copy))
+
+    def lack(self, package: str) -> None:
+        """Nothing is left of ``package``, such as ``torch``, but its directory."""
+        self.hide(_PACKAGES / package)
+
+    def fill(self, path: str) -> None:
+        """Nothing more fits into /tmp or /dev/shm."""
+        self.run("sh", "-c", _FILL, "sh", path)
+        self._cures.append(("mount", "-o", "remount,size=50%", path))
+
+    def shift_clock(self, seconds: float) -> None:
+        """Each Python process that starts here from now on has a time of day so much later; times of files are true."""
+        self._begin_python("shifted_clock", seconds=seconds)
+
+    def delay_renames(self, below: Path, seconds: float) -> None:
+        """Each Python process that starts here renames to paths ``below`` so much later than it is told; in order."""
+        aside = below.parent / f"renamed-on-{self.name}"
+        aside.mkdir()
+        self._begin_python("late_renames", below=str(below), aside=str(aside))
+        program = (sys.executable, "-S", str(_IN_HOST / "late_renames.py"), str(aside), str(seconds))
+        self.start(*program, log=self._directory / "late_renames.log")
+
+    def relay(self, *, lost_from: float = 0.0, lost_to: float = 0.0, delay: float = 0.0) -> None:
+        """Lose these shares, 0 to 1, of the packets from and to it, and let each of the others be ``delay`` s late."""
+        tap = f"{self._device}t"
+        run("ip", "link", "set", self._device, "nomaster")
+        words = (str(_IN_HOST / "relay.py"), self._device, tap, str(lost_from), str(lost_to), str(delay))
+        self._relay = start_tied(sys.executable, "-S", *words, log=self._directory / "relay.log")
+        until(Path("/sys/class/net", tap).exists, f"{tap} is there: {self._directory}/relay.log")
+        run("ip", "link", "set", tap, "master", self._bridge.name, "up")
+
+    def _end_relay(self) -> None:
+        if self._relay is not None:
+            self._relay.kill()
+            self._relay.wait()
+            self._relay = None
+
+    def _cover(self, path: Path, *mount: str) -> None:
+        self.run("mount", *mount, str(path))
+        self._cures.append(("umount", "--lazy", str(path)))
+
+    def _begin_python(self, module: str, **names: object) -> None:
+        """Each interpreter that starts here calls ``begin`` of this module of in_host first, with ``names``."""
+        pth = min(_PACKAGES.glob("*.pth"))  # one that is there can be covered
+        own = self._directory / f"{uuid4()}.pth"
+        begin = f"(sys.path.append({str(_IN_HOST)!r}), __import__({module!r}).begin(**{names!r}))"
+        line = f"import sys; {module!r} in sys.modules or {begin}"  # those of a venv are read twice
+        own.write_text(f"{self.run('cat', str(pth))}\n{line}\n")
+        self._cover(pth, "--bind", str(own))
 
     def _kill_init(self) -> None:
         assert self._unshare is not None

@@ -4,14 +4,19 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from e2e.waiting import until
 from slurm.cluster import Cluster
+from slurm.hosts import Host
 
 TESTS = Path(__file__).parent.parent
+PYTHON = f"{sys.executable} -c"
+CONNECTS = f"{PYTHON} 'import socket; socket.create_connection((\"n1\", 6818), 0.5)'"
 
 
 def test_a_job_runs_on_two_hosts_that_share_files_but_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
@@ -50,6 +55,44 @@ def reached(cluster: Cluster, node: str) -> bool:
     """Whether n1 gets a connection to the daemon of ``node``."""
     connect = f"import socket; socket.create_connection(('{cluster.host(node).address}', 6818), 0.5)"
     command = cluster.host("n1").command(sys.executable, "-S", "-c", connect)
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("make_unwell", "well"),
+    [
+        (lambda host, home: host.make_read_only(home), "touch mine"),
+        (lambda host, home: host.hide(home), "test -e later"),
+        (lambda host, home: host.make_stale(home), "test -e later"),
+        (lambda host, _: host.lack("torch"), f"test -e {sysconfig.get_path('purelib')}/torch/__init__.py"),
+        (lambda host, _: host.fill("/tmp"), "head -c 100000 /dev/zero >/tmp/mine"),  # noqa: S108
+        (lambda host, _: host.fill("/dev/shm"), "head -c 100000 /dev/zero >/dev/shm/mine"),  # noqa: S108
+        (
+            lambda host, _: host.shift_clock(3600),
+            f"test $({PYTHON} 'import time; print(int(time.time()))') -le $(date +%s)",
+        ),
+        (
+            lambda host, home: host.delay_renames(home, 60),
+            f'rm -f b; touch a; {PYTHON} \'import os; os.replace("a", "b")\'; test -e b',
+        ),
+        (lambda host, _: host.relay(lost_from=1), CONNECTS),
+        (lambda host, _: host.relay(lost_to=1), CONNECTS),
+        (lambda host, _: host.relay(delay=1), CONNECTS),
+    ],
+)
+def test_a_node_is_unwell_alone_and_until_it_is_healed(
+    cluster: Cluster, home: Path, make_unwell: Callable[[Host, Path], None], well: str
+) -> None:
+    make_unwell(cluster.unwell("n2"), home)
+    (home / "later").touch()
+    assert is_so("n1", well, cluster, home)
+    assert not is_so("n2", well, cluster, home)
+    cluster.heal("n2")
+    assert is_so("n2", well, cluster, home)
+
+
+def is_so(node: str, condition: str, cluster: Cluster, directory: Path) -> bool:
+    command = cluster.host(node).command("sh", "-c", f"cd {directory}; {condition}")
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
