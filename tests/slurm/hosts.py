@@ -231,7 +231,7 @@ class Host:
         self._begin_python("shifted_clock", seconds=seconds)
 
     def delay_renames(self, below: Path, seconds: float) -> None:
-        """Each Python process that starts here renames to paths ``below`` so much later than it is told; in order."""
+        """Each Python process that starts here renames to paths ``below`` this many seconds late, in order."""
         aside = below.parent / f"renamed-on-{self.name}"
         aside.mkdir()
         self._begin_python("late_renames", below=str(below), aside=str(aside))

@@ -1,4 +1,4 @@
-"""A node of a job is unwell, though it runs: what it cannot do is found, named and left out, and no bit is lost.
+"""A node of a job is unwell, though it runs: that is shown, the node is excluded where it must be, and no bit is lost.
 
 ``pytest tests/slurm/test_unwell_nodes.py --soak 1 -s | grep '^|'`` makes the table of docs/slurm.md.
 """
@@ -135,7 +135,7 @@ def assert_succeeded(job: ClusterJob, undisturbed: Undisturbed) -> None:
     assert_same_training(job, undisturbed)
 
 
-def assert_left_out(cluster: Cluster, job: ClusterJob, seen: Seen, node: str) -> None:
+def assert_excluded(cluster: Cluster, job: ClusterJob, seen: Seen, node: str) -> None:
     """The latest Slurm job was submitted without ``node``, and the job shows why."""
     assert node not in job.hosts(), seen.text
     asked = cluster.run("scontrol", "show", "job", job.slurm_jobs()[-1].split()[0])
@@ -149,7 +149,7 @@ which = pytest.mark.parametrize("leading", [True, False], ids=["leading", "other
 
 @which
 @pytest.mark.parametrize("fault", list(BAD_HOMES)[:3])
-def test_a_node_that_loses_the_home_is_found_and_left_out(
+def test_a_node_that_loses_the_home_is_found_and_excluded(
     cluster: Cluster, client: Client, submit: Submit, home: Path, undisturbed: Undisturbed, fault: str, leading: bool
 ) -> None:
     job, node = begin(submit, leading=leading)
@@ -159,13 +159,13 @@ def test_a_node_that_loses_the_home_is_found_and_left_out(
     assert node in seen.message(1)
     assert "home" in seen.message(1)
     assert seen.ended_seen[1] - seen.begun < _FOUND_WITHIN * load_factor()
-    assert_left_out(cluster, job, seen, node)
+    assert_excluded(cluster, job, seen, node)
     assert_succeeded(job, undisturbed)
 
 
 @which
 @pytest.mark.parametrize("fault", BAD_HOMES)
-def test_a_node_that_cannot_run_the_job_is_found_before_an_attempt_and_left_out(
+def test_a_node_that_cannot_run_the_job_is_found_before_an_attempt_and_excluded(
     cluster: Cluster, client: Client, submit: Submit, home: Path, undisturbed: Undisturbed, fault: str, leading: bool
 ) -> None:
     node = "n1" if leading else "n2"
@@ -173,7 +173,7 @@ def test_a_node_that_cannot_run_the_job_is_found_before_an_attempt_and_left_out(
     job = submit(pace=0.2)
     seen = watch(client, job, f"{fault} on {place(leading)} before it starts")
     assert job.classes() in (["success"], ["host_lost", "success"]), seen.text
-    assert_left_out(cluster, job, seen, node)
+    assert_excluded(cluster, job, seen, node)
     assert_succeeded(job, undisturbed)
 
 

@@ -1,4 +1,4 @@
-"""Renames of an interpreter are put aside, to happen later, in their order and whatever becomes of it.
+"""Renames of an interpreter happen later, in their order and whatever becomes of it.
 
 ``python late_renames.py ASIDE SECONDS`` is the process that lets them happen, each ``SECONDS`` after it was asked for.
 """
@@ -9,7 +9,7 @@ import time
 
 
 def begin(below: str, aside: str) -> None:
-    """Those to paths ``below``; ``aside``: a directory of the same file system."""
+    """Delay renames to paths ``below``; ``aside``: a directory of the same file system, where they wait."""
     os.rename, os.replace = (_late(real, below, aside) for real in (os.rename, os.replace))
 
 
