@@ -197,6 +197,15 @@ def test_time_in_which_nothing_could_be_observed_counts_for_nothing():
     assert detector.stalled(622.0 + timeout, [sample(step=20)]) is not None
 
 
+def test_more_time_discounted_than_has_passed_is_no_negative_time():
+    """After a cut as long again is discounted at once: the ranks' own connections recover only later."""
+    detector = StallDetector()
+    assert first_alarm(detector, [[sample(step=second)] for second in range(20)]) is None
+    detector.discount(18.0)
+    assert detector.without_progress(20.0) == 0.0
+    assert detector.times(20.0) == (0.0, detector.timeout(20.0))
+
+
 def test_a_pause_between_two_steps_counts_however_many_are_done_right_after_it():
     fast = [[sample(step=10 * second)] for second in range(20)]
     paused = [[sample(step=190)]] * 25

@@ -96,8 +96,8 @@ class StallDetector:
         self._stopped_at = None if self._stopped_at is None else self._stopped_at + seconds
 
     def without_progress(self, now: float) -> float | None:
-        """Seconds since progress was observed; None before any sample."""
-        return None if self._progressed_at is None else round(now - self._progressed_at, 1)
+        """Seconds since progress was observed, 0 where more than these were discounted; None before any sample."""
+        return None if self._progressed_at is None else max(round(now - self._progressed_at, 1), 0.0)
 
     def is_noticeable(self, now: float) -> bool:
         """Whether a person should be shown that there is no progress, long before it counts as a hang.
