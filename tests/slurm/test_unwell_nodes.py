@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,8 @@ def note(seen: Seen, shown: Mapping[str, Any], attempts: Any) -> None:
 
 def report(job: ClusterJob, fault: str, seen: Seen) -> None:
     """A row of the table, and all that it comes from."""
-    ends = ", ".join(job.classes()) or "no attempt ended"
+    counted = [(len(list(same)), klass) for klass, same in groupby(job.classes())]
+    ends = ", ".join(klass if number == 1 else f"{number} {klass}" for number, klass in counted) or "no attempt ended"
     steps = "-" if seen.pause == float("inf") else f"{seen.pause:.1f}"
     print(f"\n| {fault} | {job.state}: {ends} | {len(seen.attempts)} / {len(job.slurm_jobs())} | {steps} |")
     print("  " + "\n  ".join(seen.said))
