@@ -468,6 +468,7 @@ def test_a_node_that_cannot_run_the_job_is_excluded_and_only_without_any_other_t
     play.round()
     assert play.row(job).slurm["reason"] == "The job uses 0 of its 2 nodes (n3: no torch; n4: cut off)."
     assert play.intent(job).excluded["n2"] == "it cannot write /home: Read-only file system"
+    keeper.beat(3, excluded={"n3": "no torch", "n4": "it does not see /home"})
     play.slurm.refusal = NO_NODES
     third.state = "FAILED"
     play.restart()
@@ -476,7 +477,7 @@ def test_a_node_that_cannot_run_the_job_is_excluded_and_only_without_any_other_t
     assert outcome["class"] == "launch_error"
     assert outcome["message"] == (
         "No usable node is left: n1: there is no Python at /opt/py; "
-        "n2: it cannot write /home: Read-only file system; n3: no torch"
+        "n2: it cannot write /home: Read-only file system; n3: no torch; n4: it does not see /home"
     )
 
 

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rekindle.contract.outcome import OutcomeClass
-from rekindle.contract.run_dir.leader_records import COMMENT
+from rekindle.contract.run_dir.json_records import read_record
+from rekindle.contract.run_dir.leader_records import COMMENT, LeaderBeat
 from rekindle.contract.safe_open import list_numbers, read_text_from, regular_size
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
@@ -263,11 +264,15 @@ class SlurmLauncher:
         self._excluded.add(job, {host: reason for host, reason in reasons.items() if host in given})
 
     def _bad_nodes(self, job: Job, found: SlurmJob | None) -> dict[str, str]:
-        """The node on which the leading keeper could not start, or could not write, and why."""
+        """Those that the leading keeper has named last, or the one on which it could not start, or not write."""
+        run_dir = self._home.run_dir(job.id)
+        beat = read_record(run_dir.launch(job.launch_number).beat, LeaderBeat, run_dir.root)
+        if beat is not None and beat.excluded:
+            return beat.excluded
         if found is not None and found.comment.startswith(COMMENT):
             host, _, reason = found.comment.removeprefix(COMMENT).partition(": ")
             return {host: reason}
-        log = self._home.run_dir(job.id).launch(job.launch_number).slurm_log
+        log = run_dir.launch(job.launch_number).slurm_log
         tail = read_text_from(log, max(0, regular_size(log) - _EVIDENCE_BYTES))
         if (match := _NODE.search(tail)) is not None:
             return {match[1]: match[2]}

@@ -305,7 +305,7 @@ def _last_line(host: _Host) -> str:
     host.output.close()
     for line in lines:
         print(f"{host.name}: {line}", file=sys.stderr, flush=True)  # noqa: T201  # stderr is that log
-    own = [line for line in lines if not (line.startswith("srun: ") and "Exited with exit code" in line)]
+    own = [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))]
     return (own or lines or [""])[-1]
 
 
