@@ -123,6 +123,7 @@ class Slurm(TypedDict):
     state: str | None
     reason: str | None
     hosts: list[str]
+    excluded: dict[str, str]
 
 
 class Target(TypedDict):
@@ -725,6 +726,7 @@ class Devices(TypedDict):
     items: list[Device]
     next: str | None
     links: list[Link]
+    excluded_nodes: dict[str, str]
 
 
 class KindBytes(TypedDict):

@@ -47,7 +47,9 @@ export interface DeviceUsagePublic {
   held_by: string | null;
 }
 export interface DeviceUser { pid: number; name: string | null; user: string | null; memory_bytes: number | null; }
-export interface Devices { items: DevicePublic[]; next: string | null; links: Link[]; }
+export interface Devices {
+  items: DevicePublic[]; next: string | null; links: Link[]; excluded_nodes: Record<string, string>;
+}
 export interface Disabled { reason: string; at: string | null; by: string | null; }
 export interface Disk { home: Space; shared_memory: Space | null; }
 export interface DiskUsage {
@@ -235,7 +237,7 @@ export interface SlotCount { held: number; total: number; }
 export interface SlurmPublic {
   partition: string | null; account: string | null; qos: string | null; time: string | null; constraint: string | null;
   mem: string | null; gres: string | null; gpus_per_node: string | null; prologue: string[]; extra: string[];
-  job_id: number | null; state: string | null; reason: string | null; hosts: string[];
+  job_id: number | null; state: string | null; reason: string | null; hosts: string[]; excluded: Record<string, string>;
 }
 export interface SlurmRequest {
   partition?: string | null; account?: string | null; qos?: string | null; time?: string | null;
