@@ -32,6 +32,8 @@ class FakeSlurm:
     refusal: str | None = None
     refused: str | None = None
     loses_answer: bool = False  # sbatch is accepted, and its answer is lost
+    unusable: str = ""  # nodes that are down or drained
+    gres: str = "(null)\n"
     started: list[int] = field(default_factory=list)  # by scontrol update StartTime=now
     updated: list[list[str]] = field(default_factory=list)  # what scontrol update was given
 
@@ -89,5 +91,8 @@ class FakeSlurm:
             self.started += [int(each.removeprefix("JobId=")) for each in arguments if each.startswith("JobId=")]
         return 0, "", ""
 
-    def _sinfo(self, _: list[str]) -> tuple[int, str, str]:
-        return 0, "(null)\n", ""
+    def _sinfo(self, arguments: list[str]) -> tuple[int, str, str]:
+        words = " ".join(arguments)
+        if "--all" in words and "--partition=" in words:
+            return 1, "", "sinfo: error: Conflicting options, -a and -p, specified. Please choose one or the other.\n"
+        return 0, self.unusable if "--states=" in words else self.gres, ""

@@ -36,6 +36,17 @@ def test_a_job_cancelled_in_slurm_is_held_until_it_is_resumed(
     assert_same_training(job, undisturbed)
 
 
+def test_a_job_is_accepted_while_its_nodes_are_drained_and_starts_when_they_are_back(
+    cluster: Cluster, submit: Submit
+) -> None:
+    cluster.disturbed = True
+    cluster.run("scontrol", "update", "nodename=n[1-2]", "state=drain", "reason=a test")
+    job = submit()
+    until(lambda: "down, drained" in (job.shown()["waiting_for"] or ""), f"job {job.id} waits for nodes")
+    cluster.run("scontrol", "update", "nodename=n[1-2]", "state=resume")
+    job.reach()
+
+
 def test_a_job_that_slurm_is_ending_is_shown_so_and_without_a_speed(
     cluster: Cluster, submit: Submit, home: Path
 ) -> None:

@@ -146,6 +146,7 @@ def test_slurms_own_sentence_is_shown_at_the_field_that_it_is_about() -> None:
         assert SlurmCluster(SlurmCommands(refusal)).errors(asked)[0].field == f"slurm.{name}"
     large = a_submission(Path("/"), device="cpu", **{**options, "slurm": SlurmOptions(extra=["--mem=9T"])}).spec
     refusal = "allocation failure: Requested node configuration is not available\n"
+    assert SlurmCluster(SlurmCommands(FakeSlurm(refusal=refusal, unusable="n1\n"))).errors(large) == []
     (error,) = SlurmCluster(SlurmCommands(FakeSlurm(refusal=refusal))).errors(large)
     assert error.hint == "it asks for --nodes=2 --mem=9T; sinfo -N -l lists what the nodes have"
 
@@ -159,3 +160,5 @@ def test_the_trials_of_an_experiment_ask_slurm_once_and_are_accepted_where_it_do
     down = SlurmCluster(SlurmCommands(FakeSlurm(down=True)))
     assert down.errors(spec) == []
     assert down.device(SlurmOptions()) == "cpu"
+    with_gpus = SlurmCluster(SlurmCommands(FakeSlurm(gres="gpu:4\n")))
+    assert [with_gpus.device(SlurmOptions(partition)) for partition in (None, "gpu")] == ["cuda", "cuda"]

@@ -90,8 +90,18 @@ class SlurmCommands:
         return int(identifier)
 
     def test(self, options: Sequence[str], script: Path) -> None:
-        """Have Slurm check what ``submit`` would request. Raises RefusedError, too."""
-        self._sbatch(["--test-only", *options, str(script)])
+        """Have Slurm check what ``submit`` would request. Raises RefusedError, too.
+
+        Slurm also refuses here what it would let wait for nodes that are down or drained: that is temporary.
+        """
+        try:
+            self._sbatch(["--test-only", *options, str(script)])
+        except RefusedError as error:
+            partition = next((each for each in options if each.startswith("--partition=")), "--all")
+            unusable = ["sinfo", "--noheader", "--format=%N", "--states=down,drain,fail,maint", partition]
+            if "not available" in str(error) and self._run(unusable).stdout.strip():
+                raise RefusedError(str(error), temporary=True) from error
+            raise
 
     def list_jobs(self) -> dict[str, SlurmJob]:
         """All of this user's Slurm jobs that rekindle has made, by name; those that ended a while ago are forgotten."""
@@ -118,8 +128,8 @@ class SlurmCommands:
 
     def has_gpus(self, partition: str | None) -> bool:
         """Whether any node of the partition, or of all, has GPUs that Slurm gives out."""
-        chosen = [] if partition is None else [f"--partition={partition}"]
-        answer = self._run(["sinfo", "--noheader", "--all", "--format=%G", *chosen])
+        chosen = "--all" if partition is None else f"--partition={partition}"  # sinfo takes one of the two
+        answer = self._run(["sinfo", "--noheader", "--format=%G", chosen])
         return any(line.strip().startswith("gpu") or ",gpu" in line for line in answer.stdout.splitlines())
 
     def show(self, *arguments: str) -> str:
