@@ -9,9 +9,6 @@ from rekindle.contract.job import JobSpec, SlurmOptions
 from rekindle.contract.run_dir.paths import LaunchDir, RunDir
 from rekindle_service.launchers.slurm.queue_listing import job_name
 
-DRAIN_SECONDS = 90
-"""Before its time limit ends an allocation, Slurm sends SIGTERM: as long as a snapshot may take."""
-
 LEADER = "rekindle.keeper.cluster"
 _OWN = (
     "job-name", "nodes", "ntasks", "ntasks-per-node", "no-kill", "requeue", "no-requeue", "open-mode", "output",
