@@ -6,7 +6,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -123,6 +125,8 @@ def test_without_a_driver_there_are_no_devices(tmp_path: Path, path: Path) -> No
 def test_the_file_stays_within_its_limit_and_keeps_old_and_new(
     tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    seconds = count(time.time())  # one for each sample: the test's own pace is that of a busy machine
+    monkeypatch.setattr(usage, "time", SimpleNamespace(time=lambda: next(seconds), monotonic=time.monotonic))
     monkeypatch.setattr(usage, "MAX_BYTES", 4000)
     log = UsageLog(path, [])
     for _ in range(300):
