@@ -473,10 +473,12 @@ def test_a_node_that_cannot_run_the_job_is_excluded_and_only_without_any_other_t
     third.state = "FAILED"
     play.restart()
     play.round(4)
-    outcome = play.row(job).outcome
+    outcome, (attempt,) = play.row(job).outcome, play.store.attempts(job.id)
+    assert attempt.ended_at is not None, "it does not run for ever"
+    assert attempt.outcome["class"] == "keeper_lost"
     assert outcome["class"] == "launch_error"
     assert outcome["message"] == (
-        "No usable node is left: n1: there is no Python at /opt/py; "
+        "Fewer than 2 usable nodes are left: n1: there is no Python at /opt/py; "
         "n2: it cannot write /home: Read-only file system; n3: no torch; n4: it does not see /home"
     )
 

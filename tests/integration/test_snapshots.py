@@ -203,6 +203,16 @@ def test_a_zombie_of_an_older_generation_or_without_its_fence_commits_nothing_an
     assert later.is_dir()
 
 
+@pytest.mark.parametrize("before", ["0-zz", None])
+def test_a_fence_that_another_machine_has_written_may_be_seen_late(fenced, monkeypatch, before):
+    monkeypatch.setattr(writer.SnapshotWriter, "_cache_timeout", 60.0)
+    snapshots = Snapshots()
+    write_json(fenced.fence, {"generation": before})
+    monkeypatch.setattr(writer.time, "sleep", lambda _: write_json(fenced.fence, {"generation": "1-ab"}))
+    save(snapshots, 10)
+    assert steps(fenced.snapshots) == [10]
+
+
 def test_the_last_free_bytes_are_left_to_journals_and_the_database(fenced, tmp_path, monkeypatch):
     with tmpfs(tmp_path / "small", "16m"):
         write_json(tmp_path / "small" / "fence.json", {"generation": "1-ab"})

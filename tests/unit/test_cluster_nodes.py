@@ -37,7 +37,7 @@ class Allocation:
 
     def prove(self) -> None:
         """What the keeper of n1 does when it starts."""
-        self.proof = HomeProof(self.launch.proof("n1"))
+        self.proof = HomeProof(self.launch.proof("n1"), self.events.close)
         self.provers.append(self.proof.pid)
 
     def _start(self, host: str, stderr: IO[bytes]) -> "subprocess.Popen[bytes]":
@@ -80,7 +80,11 @@ def test_a_node_is_used_once_its_proof_is_read_and_not_before(allocation: Alloca
     allocation.launch.proof("n1").unlink()
     allocation.connect(written=1, clock=wall_clock.now() + 30)
     allocation.until(lambda: allocation.nodes.answering(), "n1 is used")
-    assert read_proof(allocation.launch.proof("n1")) > 1
+    os.kill(allocation.proof.pid, signal.SIGKILL)  # as at the end of an attempt
+    os.waitpid(allocation.proof.pid, 0)
+    written = read_proof(allocation.launch.proof("n1"))
+    allocation.until(lambda: read_proof(allocation.launch.proof("n1")) > written + 1, "another child writes on")
+    allocation.provers = [allocation.proof.pid]
     allocation.until(lambda: allocation.nodes.is_settled(), "n2 is given up")
     report = allocation.nodes.report()
     assert list(report["missing"]) == list(report["excluded"]) == ["n2"]
@@ -126,7 +130,7 @@ def test_what_a_node_writes_and_nobody_sees_is_no_proof(
 
 def test_a_first_proof_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"it cannot write .*: No such file or directory"):
-        HomeProof(tmp_path / "absent" / "proof.json")
+        HomeProof(tmp_path / "absent" / "proof.json", lambda: None)
 
 
 def test_records_follow_the_clock_of_the_file_system_where_that_differs(

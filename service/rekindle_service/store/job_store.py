@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlmodel import Session, col, select
 
+from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.store.access_store import AccessStore
 from rekindle_service.store.bulk_changes import BulkChanges
@@ -173,6 +174,8 @@ class Store(Database):
                 return None
             set_columns(job, changes)
             move(session, job, to, reason, time.time())
+            if to in TERMINAL:
+                _end_attempts(session, job_id)
             return job
 
     def set_intent(
@@ -277,3 +280,11 @@ class Store(Database):
         """The story of a job, oldest first; also of a deleted one."""
         query = select(Event).where(Event.job_id == job_id).order_by(col(Event.id))
         return self.rows(query)
+
+
+def _end_attempts(session: Session, job_id: str) -> None:
+    """Those whose keeper can write no end any more; one of a later run corrects what it knows better."""
+    outcome = Outcome(OutcomeClass.KEEPER_LOST, "Its keeper ended without a record of it.").to_json()
+    open_attempts = select(Attempt).where(Attempt.job_id == job_id, col(Attempt.ended_at).is_(None))
+    for attempt in session.exec(open_attempts):
+        attempt.ended_at, attempt.outcome = time.time(), outcome

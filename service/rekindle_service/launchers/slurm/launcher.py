@@ -285,7 +285,9 @@ class SlurmLauncher:
     def failure(self, job: Job) -> tuple[str, str]:
         refusal, nodes = self._refusal(job), self._excluded.own(job)
         if nodes and (refusal is not None or len(nodes) >= MAX_NODES):
-            left = "No usable node is left" if refusal is not None else f"{len(nodes)} nodes cannot run the job"
+            needed = job.spec.min_nodes
+            left = "No usable node is left" if needed == 1 else f"Fewer than {needed} usable nodes are left"
+            left = left if refusal is not None else f"{len(nodes)} nodes cannot run the job"
             named = "; ".join(f"{host}: {node.reason}" for host, node in nodes.items())
             return f"{left}: {named}", "" if refusal is None else f"Slurm without these nodes: {refusal}"
         if refusal is not None:

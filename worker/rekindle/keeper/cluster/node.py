@@ -137,14 +137,14 @@ def _keep(run_dir: RunDir, launch: int, host: str, source: str | None) -> bool:
     leader = _find_leader(run_dir, launch)
     os.chdir(run_dir.code)
     kill_all(partial(orphans_of, run_dir.root, host), reap_children)
-    proof = HomeProof(run_dir.launch(launch).proof(host))
+    events = EventLoop()
+    proof = HomeProof(run_dir.launch(launch).proof(host), events.close)
     spec = read_record(run_dir.spec, JobSpec)
     if spec is None:
         raise UnusableError(f"{run_dir.spec} cannot be read here")
     if spec.warm:
         for failure in preload(spec, run_dir.code):
             _log(f"not preloaded on {host}: {failure}")
-    events = EventLoop()
     with events.signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         versions = own_versions()
         hello = Hello(

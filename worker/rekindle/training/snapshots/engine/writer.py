@@ -34,6 +34,7 @@ R = TypeVar("R")
 
 RESERVED_BYTES = 100 << 20  # as the server needs to accept jobs
 RESERVED_SHARE = 50  # of a small disk, if that is less
+_FENCE_INTERVAL = 0.1  # seconds between two looks at a fence that may be seen late
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 _UNLOADABLE = (pickle.UnpicklingError, pickle.PicklingError, AttributeError, TypeError)
 
@@ -131,15 +132,21 @@ class SnapshotWriter:
         return collective(self.world.broadcast, concluded)
 
     def check_fence(self) -> None:
-        """The keeper names the one generation that may commit; a zombie of an earlier one stops here."""
-        if self.fence is None:
-            return
-        value = read_json(self.fence)
-        current = value.get("generation") if isinstance(value, dict) else None
-        if current != self.storage.generation:
-            raise StaleGenerationError(
-                f"generation {self.storage.generation} may not commit a snapshot: {self.fence} names {current}"
-            )
+        """The keeper names the one generation that may commit; a zombie of an earlier one stops here.
+
+        What the keeper of another machine has written may be seen late.
+        """
+        deadline = time.monotonic() + self._cache_timeout
+        while self.fence is not None:
+            value = read_json(self.fence)
+            current = value.get("generation") if isinstance(value, dict) else None
+            if current == self.storage.generation:
+                return
+            if _attempt_of(current) >= _attempt_of(self.storage.generation) or time.monotonic() > deadline:
+                raise StaleGenerationError(
+                    f"generation {self.storage.generation} may not commit a snapshot: {self.fence} names {current}"
+                )
+            time.sleep(_FENCE_INTERVAL)
 
     def check_owner(self) -> None:
         """Each job prunes snapshots that it does not know: two jobs in one directory would lose theirs."""
@@ -286,3 +293,9 @@ def _unexpected(error: Exception) -> str:
 def _disk_problem(error: OSError) -> str:
     reason = "the disk is full or read-only: " if error.errno in _DISK_FULL else ""
     return f"{reason}{error}"
+
+
+def _attempt_of(generation: object) -> int:
+    """The number with which it begins; -1 where there is none."""
+    number = str(generation).partition("-")[0]
+    return int(number) if number.isdecimal() else -1
