@@ -59,6 +59,18 @@ def test_a_job_without_progress_is_stalled_in_headline_and_title_and_its_speed_i
     expect(figures).to_contain_text("10.0 steps")
 
 
+def test_what_is_wrong_with_the_nodes_of_a_job_on_slurm_is_shown(page: Page, job: PlayedJob) -> None:
+    """There is no Slurm here: what the server would say of it is added to its answer."""
+    slurm = {"job_id": 17, "state": "RUNNING", "hosts": ["n1", "n2"], "excluded": {"n3": "no torch"}}
+    slurm["reason"] = "The job uses 1 of its 2 nodes (n2: nothing has been heard of it for 16 seconds)."
+    page.route(f"**/api/v1/jobs/{job.id}", lambda route: route.fulfill(json=route.fetch().json() | {"slurm": slurm}))
+    page.goto(f"/jobs/{job.id}")
+    expect(page.locator("#banner-title")).to_have_text("Nodes need attention")
+    expect(page.locator("#banner-sentence")).to_have_text(slurm["reason"])
+    expect(page.locator("#figures")).to_contain_text("job 17 on n1, n2")
+    expect(page.locator("#figures")).to_contain_text("n3: no torch")
+
+
 def test_a_script_that_reports_nothing_shows_its_checkpoints_and_marked_estimates(page: Page, play: Play) -> None:
     job = play("plain")
     job.begin_attempt()

@@ -34,6 +34,17 @@ def test_an_administrator_puts_a_device_aside_and_uses_it_again(page: Page) -> N
     expect(row.get_by_role("button", name="Disable cpu:3")).to_be_visible()
 
 
+def test_nodes_that_jobs_on_slurm_do_not_get_are_named_with_the_reason(page: Page) -> None:
+    """There is no Slurm here: what the server would say of its nodes is added to its answer."""
+    excluded = {"n3": "it cannot write <b>/home</b>: Read-only file system"}
+    page.route(
+        "**/api/v1/devices*", lambda route: route.fulfill(json=route.fetch().json() | {"excluded_nodes": excluded})
+    )
+    page.goto("/machine")
+    expect(page.locator("#nodes")).to_contain_text("Nodes that jobs on Slurm do not get now")
+    expect(page.locator("#excluded-nodes")).to_contain_text("it cannot write <b>/home</b>: Read-only file system")
+
+
 def _with_gpu(route: Route) -> None:
     answer: dict[str, Any] = route.fetch().json()
     memory = {"memory_used_bytes": 70_000_000_000, "memory_total_bytes": 140_000_000_000}

@@ -86,7 +86,8 @@ def facts(job: Job, time: TimeBreakdown, directory: str, ranks: Sequence[Rank] =
         "nodes": _ranks_by_node(ranks),
         "priority": str(job["priority"] or ""),
         "slurm": formatting.on_slurm(job),
-        "waits": _slurm_reason(job),
+        "excluded": sanitize_line("; ".join(f"{host}: {why}" for host, why in _excluded(job).items())),
+        "attention" if job["state"] == "running" else "waits": _slurm_reason(job),
         "status": formatting.status_line(job),
         "progress": formatting.join([formatting.progress(job), *formatting.epoch_and_speed(job), silence], ", "),
         "snapshot": "" if job["snapshot_step"] is None else f"step {job['snapshot_step']}",
@@ -99,6 +100,12 @@ def facts(job: Job, time: TimeBreakdown, directory: str, ranks: Sequence[Rank] =
         "directory": sanitize_line(directory),
     }
     yield from ((label, text) for label, text in lines.items() if text)
+
+
+def _excluded(job: Job) -> dict[str, str]:
+    """Nodes of Slurm by their names, each with the reason."""
+    slurm = job.get("slurm")
+    return {} if slurm is None else slurm["excluded"]
 
 
 def _slurm_reason(job: Job) -> str:

@@ -23,6 +23,7 @@ const FIGURES = /** @type {[string, (job: Job) => string][]} */ ([
   ["Latest snapshot", (job) => (job.snapshot_step === null ? NONE : `step ${count(job.snapshot_step)}`)],
   ["Preempted", (job) => (job.preemptions ? times(job.preemptions) : "")],
   ["Slurm", slurmText],
+  ["Excluded nodes", ({ slurm }) => Object.entries(slurm?.excluded ?? {}).map(([host, reason]) => `${host}: ${reason}`).join("; ")],
   ["Goodput", (job) => (job.goodput === null && job.restarts ? "not known" : percent(job.goodput))],
   ["Running for", (job) => (job.ended_at || job.state === "queued" ? NONE : runTime(job))],
   ["Ran for", (job) => (job.ended_at ? runTime(job) : NONE)],
