@@ -164,6 +164,13 @@ def test_a_job_on_several_nodes_shows_which_ranks_each_has_in_which_state() -> N
     assert [line[12:] for line in lines[index : index + 2]] == text.splitlines()
 
 
+def test_excluded_nodes_and_what_needs_attention_are_among_the_facts() -> None:
+    slurm = {**dict.fromkeys(("partition", "account", "qos", "job_id", "state")), "hosts": [], "excluded": {"n3": "no"}}
+    slurm["reason"] = "The clock of n1 is 5 s ahead: run an NTP client there."
+    labels = dict(facts(job(slurm=slurm, nodes={"min": 1, "max": 2}, state="running"), NO_TIME, ""))
+    assert (labels["excluded"], labels["status"]) == ("n3: no", slurm["reason"])
+
+
 def test_a_problem_names_field_rule_value_and_hint() -> None:
     error = {"field": "ranks", "rule": "at most 2, the slots", "value": 5, "hint": "REKINDLE_CPU_SLOTS"}
     problem = {"title": "The request is not valid", "status": 422, "detail": "1 field is wrong", "errors": [error]}

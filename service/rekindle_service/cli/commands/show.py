@@ -87,7 +87,7 @@ def facts(job: Job, time: TimeBreakdown, directory: str, ranks: Sequence[Rank] =
         "priority": str(job["priority"] or ""),
         "slurm": formatting.on_slurm(job),
         "excluded": sanitize_line("; ".join(f"{host}: {why}" for host, why in _excluded(job).items())),
-        "attention" if job["state"] == "running" else "waits": _slurm_reason(job),
+        "waits": _slurm_reason(job),
         "status": formatting.status_line(job),
         "progress": formatting.join([formatting.progress(job), *formatting.epoch_and_speed(job), silence], ", "),
         "snapshot": "" if job["snapshot_step"] is None else f"step {job['snapshot_step']}",
