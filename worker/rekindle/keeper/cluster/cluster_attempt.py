@@ -37,7 +37,7 @@ from rekindle.keeper.cluster.messages import (
     Stalled,
     UsageTaken,
 )
-from rekindle.keeper.cluster.nodes import Node
+from rekindle.keeper.cluster.nodes import Node, Nodes
 from rekindle.keeper.cluster.parts import Part, Parts
 from rekindle.keeper.event_loop import EventLoop
 from rekindle.keeper.hangs.culprit import WorldObservation, find_culprit, find_deserter
@@ -61,16 +61,16 @@ class ClusterAttempt:
         run_dir: RunDir,
         journal: BufferedJournal,
         events: EventLoop,
-        nodes: Sequence[Node],
-        can_grow: Callable[[], bool],
+        nodes: Nodes,
+        chosen: Sequence[Node],
     ) -> None:
-        """``nodes``: one for each of the plan's ``hosts``, in the same order; ``can_grow``: another could have more."""
-        self._can_grow = can_grow
+        """``chosen``: of ``nodes`` one for each of the plan's ``hosts``, in the same order."""
+        self._nodes = nodes
         self._plan, self._run_dir, self._journal, self._events = plan, run_dir, journal, events
         self._dir = run_dir.attempt(plan.number)
         self._secret = secrets.token_hex(32)
-        self._per_node = plan.world_size // len(nodes)
-        self._parts = Parts(plan.number, nodes, self._per_node)
+        self._per_node = plan.world_size // len(chosen)
+        self._parts = Parts(plan.number, chosen, self._per_node)
         self._usage = ClusterUsage(self._dir.usage)
         self._stop: Ending | None = None
         self._running_since = float("inf")  # seconds of CLOCK_MONOTONIC
@@ -93,6 +93,7 @@ class ClusterAttempt:
         if has_begun:
             ending = self._shut_down(ending)
             self._collect_results()
+            self._give_up_nodes()
         result = AttemptResult(
             attempt=self._plan.number,
             world_size=self._plan.world_size,
@@ -168,12 +169,14 @@ class ClusterAttempt:
             return Ending.HANG
         if self._plan.deadline is not None and time.monotonic() >= self._plan.deadline:
             return Ending.TIME_LIMIT
-        if (stop := self._requested_stop()) is None and self._can_grow() and self._loses_nothing():
+        if (stop := self._requested_stop()) is None and self._can_grow():
             return Ending.GROW
         return stop
 
-    def _loses_nothing(self) -> bool:
-        """By a stop now: a ``Run`` saves when it is asked to, another script has saved in this attempt."""
+    def _can_grow(self) -> bool:
+        """More nodes are well, and a stop loses nothing: a ``Run`` saves when it is asked to, others have saved."""
+        if len(self._nodes.answering()[: self._plan.spec.nodes]) <= len(self._parts):
+            return False
         status = read_record(self._dir.rank(0).status, RankStatus)
         if status is None or not status.reported_steps:
             return False
@@ -328,9 +331,18 @@ class ClusterAttempt:
                     part.node.lost, part.node.lost_at = "it did not report the end of its ranks", time.monotonic()
                     part.node.channel.close()
 
+    def _give_up_nodes(self) -> None:
+        """Those on which no rank could be started, unless all nodes are like that: then it is not the nodes."""
+        bad = [part for part in self._parts if part.proposal is Ending.AGENT_ENDED and part.result is not None]
+        bad = [part for part in bad if part.result is not None and not part.result.ranks]
+        for part in bad if len(bad) < len(self._parts) else []:
+            log = "" if part.result is None else part.result.agent_log_tail
+            last = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "torchrun ended")
+            self._nodes.give_up(part.node, f"its ranks could not be started: {last}")
+
     def _report(self, part: Part) -> NodeReport:
         node = part.node
-        if part.result is not None:
+        if part.result is not None and node.is_alive:
             return NodeReport(node.host, part.result, node.offset if node.offset < float("inf") else 0.0)
         return NodeReport(node.host, None, 0.0, node.lost, node.lost_at, self._lost_ranks(part))
 

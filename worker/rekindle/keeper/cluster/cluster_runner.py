@@ -56,18 +56,11 @@ class ClusterRunner:
         began, events = time.monotonic(), Events()
         while requested_stop(events) is None:
             self._nodes.start_missing()
-            self._chosen = self._usable()
+            self._chosen = self._nodes.answering()[: self._spec.nodes]
             if self._is_decided(time.monotonic() - began):
                 return self._world()
             events = self._events.wait(INTERVAL)
         return None
-
-    def _usable(self) -> list[Node]:
-        return self._nodes.answering()[: self._spec.nodes]
-
-    def _can_grow(self) -> bool:
-        """More nodes of the allocation are well than the attempt runs on."""
-        return len(self._usable()) > len(self._chosen)
 
     def _is_decided(self, waited: float) -> bool:
         """Raises TooFewNodesError."""
@@ -112,7 +105,7 @@ class ClusterRunner:
             return ended
         self._has_begun = True
         self._owner.beat()  # with the nodes that it does without
-        return ClusterAttempt(plan, self._run_dir, journal, self._events, self._chosen, self._can_grow).run()
+        return ClusterAttempt(plan, self._run_dir, journal, self._events, self._nodes, self._chosen).run()
 
     def close(self, *, is_over: bool) -> None:
         self._nodes.close(is_over=is_over)

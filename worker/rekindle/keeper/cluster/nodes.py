@@ -206,11 +206,11 @@ class Nodes:
             node.unseen_since = float("inf")
             host.unusable = None
         elif time.monotonic() > node.unseen_since + self._host_timeout() + UNSEEN_MARGIN:
-            self._spoil(host, node, f"what it writes into {self._launch.root} is not seen on other nodes")
+            self.give_up(node, f"what it writes into {self._launch.root} is not seen on other nodes")
 
-    def _spoil(self, host: _Host, node: Node, reason: str) -> None:
+    def give_up(self, node: Node, reason: str) -> None:
         """It runs, and what it does leads nowhere."""
-        host.mark_unusable(reason)
+        self._hosts[node.host].mark_unusable(reason)
         self._lose(node, reason)
 
     def _start(self, host: _Host) -> None:
@@ -278,16 +278,16 @@ class Nodes:
             channel.close()
             return
         node.beats = [*(each for each in node.beats if each.is_open), channel]
-        channel.redirect(lambda message: self._hear(host, node, channel, message), lambda _: None)
+        channel.redirect(lambda message: self._hear(node, channel, message), lambda _: None)
 
-    def _hear(self, host: _Host, node: Node, channel: Channel, message: Message) -> None:
+    def _hear(self, node: Node, channel: Channel, message: Message) -> None:
         if isinstance(message, Beat) and node.is_alive:
             now = time.monotonic()
             node.heard_at, node.offset = now, min(node.offset, now - message.sent)
             node.written = max(node.written, message.written)
             channel.send(Heard(message.number))
             if message.trouble is not None:
-                self._spoil(host, node, message.trouble)
+                self.give_up(node, message.trouble)
 
 
 def _explained(line: str) -> str:
