@@ -1,9 +1,12 @@
 """Which connections a coordinating keeper accepts, and how long a node waits for one that does not answer."""
 
 import json
+import os
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +17,12 @@ from rekindle.contract.job import RunIntent
 from rekindle.contract.python_stacks import Frame
 from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.leader_records import Leader
-from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.paths import LaunchDir, RunDir
 from rekindle.contract.states import JobIntent
 from rekindle.keeper.buffered_journal import SupersededError
 from rekindle.keeper.cluster import node_link
 from rekindle.keeper.cluster.channel import Channel
+from rekindle.keeper.cluster.home_proof import HomeProof
 from rekindle.keeper.cluster.messages import (
     MAX_HELLO_BYTES,
     Finish,
@@ -51,9 +55,18 @@ def events() -> Iterator[EventLoop]:
 
 
 @pytest.fixture
-def nodes(events: EventLoop) -> Nodes:
-    """Nodes of two hosts whose keepers nobody starts."""
-    return Nodes(["n1", "n2"], _never, "127.0.0.1", SECRET, events, lambda: 60.0)
+def nodes(events: EventLoop, tmp_path: Path) -> Nodes:
+    """Nodes of two hosts whose keepers nobody starts; both have proved that they write the run directory."""
+    launch = proved(tmp_path, "n1", "n2")
+    return Nodes(["n1", "n2"], _never, "127.0.0.1", SECRET, events, lambda: 60.0, launch)
+
+
+def proved(directory: Path, *hosts: str) -> LaunchDir:
+    """A launch of which each host has written its first proof."""
+    launch = LaunchDir(directory)
+    for host in hosts:
+        write_json(launch.proof(host), {"number": 1})
+    return launch
 
 
 def _never(host: str, stderr: object) -> object:
@@ -103,7 +116,7 @@ def test_a_connection_without_the_secret_or_of_no_node_is_closed(events: EventLo
 
 
 def test_only_the_first_keeper_of_a_node_is_admitted(events: EventLoop, nodes: Nodes) -> None:
-    with connect(nodes, encode(Hello(SECRET, "n2", "a", versions=VERSIONS))) as first:
+    with connect(nodes, encode(Hello(SECRET, "n2", "a", versions=VERSIONS, written=1))) as first:
         wait(events, nodes.answering)
         with connect(nodes, encode(Hello(SECRET, "n2", "b", versions=VERSIONS))) as second:
             wait(events, lambda: closed(second))
@@ -116,11 +129,13 @@ def test_only_the_first_keeper_of_a_node_is_admitted(events: EventLoop, nodes: N
 
 @pytest.mark.parametrize(("ends", "reason"), [(False, "has not answered for"), (True, "has ended")])
 def test_a_node_leaves_a_coordinator_that_ends_or_does_not_answer(
-    events: EventLoop, nodes: Nodes, monkeypatch: pytest.MonkeyPatch, ends: bool, reason: str
+    events: EventLoop, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool, reason: str
 ) -> None:
     monkeypatch.setattr(node_link, "BEAT_INTERVAL", 0.02)
     own = EventLoop()
-    link = NodeLink(Leader("127.0.0.1", nodes.port, SECRET, "h", 1), Hello(SECRET, "n1", "k", versions=VERSIONS), own)
+    proof = HomeProof(LaunchDir(tmp_path).proof("n1"), own.close)
+    leader, hello = Leader("127.0.0.1", nodes.port, SECRET, "h", 1), Hello(SECRET, "n1", "k", versions=VERSIONS)
+    link = NodeLink(leader, replace(hello, written=proof.written), proof, own)
     wait(events, lambda: own.wait(0.01) and link.is_welcome)
     (node,) = nodes.answering()
     wait(events, lambda: own.wait(0.01) and node.offset < 1.0)
@@ -132,6 +147,8 @@ def test_a_node_leaves_a_coordinator_that_ends_or_does_not_answer(
     with pytest.raises(LeaderLostError, match=reason):  # noqa: PT012  # after as many waits as it takes
         while True:
             own.wait(0.05)
+    os.kill(proof.pid, signal.SIGKILL)
+    os.waitpid(proof.pid, 0)
     link.close()
     own.close()
 
@@ -159,19 +176,21 @@ def test_messages_survive_their_encoding() -> None:
     assert decode(b"[]") is decode(b"nonsense") is decode(b'{"kind": "Other"}') is None
 
 
-def test_a_leader_of_an_earlier_launch_or_restart_owns_nothing(tmp_path: Path) -> None:
+def test_a_leader_of_an_earlier_launch_or_restart_owns_nothing(events: EventLoop, tmp_path: Path) -> None:
     run_dir = RunDir(tmp_path)
     run_dir.launch(2).root.mkdir(parents=True)
     write_json(run_dir.intent, RunIntent(JobIntent.RUN, 1, [], launch=2).to_json())
     with pytest.raises(SupersededError, match="launch 2 has taken over from launch 1"):
         LaunchOwner(run_dir, 1, 0).check()
     first, second = LaunchOwner(run_dir, 2, 0), LaunchOwner(run_dir, 2, 1)
-    first.publish(Leader("127.0.0.1", 1, SECRET, "n1", 1, 0))
-    second.publish(Leader("127.0.0.1", 1, SECRET, "n2", 1, 1))
+    nodes = Nodes([], _never, "127.0.0.1", SECRET, events, lambda: 1.0, run_dir.launch(2))
+    first.publish(Leader("127.0.0.1", 1, SECRET, "n1", 1, 0), nodes)
+    second.publish(Leader("127.0.0.1", 1, SECRET, "n2", 1, 1), nodes)
     second.beat()
     with pytest.raises(SupersededError, match="restart 1 of launch 2"):
         first.beat()
-    assert json.loads(run_dir.launch(2).beat.read_text()) == {"beat": 2, "restart": 1}
+    beat = json.loads(run_dir.launch(2).beat.read_text())
+    assert (beat["beat"], beat["restart"], beat["missing"]) == (2, 1, {})
     assert run_dir.launch(2).leader.stat().st_mode & 0o777 == 0o600
 
 
@@ -187,9 +206,9 @@ def test_nodes_that_differ_are_named_with_what_they_have() -> None:
     assert "n1 has rekindle 1, torch 2, Python 3, n2 has rekindle 1, torch 2.14, Python 3" in sentence
 
 
-def test_a_silent_node_is_lost_after_the_host_timeout(events: EventLoop) -> None:
-    nodes = Nodes(["n1"], _never, "127.0.0.1", SECRET, events, lambda: 0.2)
-    with connect(nodes, encode(Hello(SECRET, "n1", "a", versions=VERSIONS))):
+def test_a_silent_node_is_lost_after_the_host_timeout(events: EventLoop, tmp_path: Path) -> None:
+    nodes = Nodes(["n1"], _never, "127.0.0.1", SECRET, events, lambda: 0.2, proved(tmp_path, "n1"))
+    with connect(nodes, encode(Hello(SECRET, "n1", "a", versions=VERSIONS, written=1))):
         wait(events, nodes.answering)
         (node,) = nodes.answering()
         until(lambda: nodes.check() or node.lost, "it counts as lost")

@@ -95,6 +95,7 @@ class RunningJobs:
                 launcher.stop(job)
         elif alive is not None:
             self._replace_keeper(job, launcher, report)
+            return
         if read_progress and job.state is JobState.RUNNING:
             self._sync.read_progress(job)
 
