@@ -483,6 +483,16 @@ def test_a_node_that_cannot_run_the_job_is_excluded_and_only_without_any_other_t
     )
 
 
+def test_no_node_is_to_blame_for_a_slurm_job_that_was_cancelled(play: Play) -> None:
+    job, mine = play.running()
+    mine.state = "CANCELLED"
+    play.poller.poll()
+    play.keeper(job, 1).beat(2, excluded={"n1": "srun: error: the job is being cancelled"})
+    play.round(3)
+    assert play.row(job).slurm["excluded"] == {}
+    assert "was cancelled in Slurm" in play.row(job).notice
+
+
 def test_what_another_job_has_found_is_avoided_but_no_reason_to_fail(play: Play) -> None:
     job, _ = play.running()
     play.keeper(job, 1).beat(2, missing={"n2": "no torch"}, excluded={"n2": "no torch"})

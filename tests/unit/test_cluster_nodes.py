@@ -17,7 +17,7 @@ from rekindle.contract.run_dir.paths import LaunchDir
 from rekindle.keeper import wall_clock
 from rekindle.keeper.cluster import home_proof, nodes
 from rekindle.keeper.cluster.home_proof import HomeProof, read_proof
-from rekindle.keeper.cluster.messages import Hello, Versions
+from rekindle.keeper.cluster.messages import Hello, Terminated, Versions
 from rekindle.keeper.cluster.node_link import LeaderLostError, NodeLink
 from rekindle.keeper.cluster.nodes import Nodes
 from rekindle.keeper.event_loop import EventLoop
@@ -114,6 +114,17 @@ def test_a_node_that_cannot_write_any_more_is_lost_with_the_reason_and_used_agai
     allocation.connect(written=1)
     allocation.until(lambda: allocation.nodes.answering(), "n1 is used")
     assert "n1" not in allocation.nodes.report()["excluded"]
+
+
+def test_no_node_is_to_blame_for_what_cannot_be_started_when_the_slurm_job_ends(allocation: Allocation) -> None:
+    link = allocation.connect(written=1)
+    allocation.until(lambda: allocation.nodes.answering(), "n1 is used")
+    link.send(Terminated())
+    allocation.until(lambda: not allocation.nodes.answering(), "n1 is about to leave")
+    allocation.nodes.start_missing()
+    allocation.until(lambda: allocation.starts["n2"] >= nodes.MAX_STARTS, "n2 is tried")
+    allocation.until(lambda: "no torch" in allocation.nodes.missing()["n2"], "it has failed")
+    assert allocation.nodes.report()["excluded"] == {}
 
 
 def test_what_a_node_writes_and_nobody_sees_is_no_proof(

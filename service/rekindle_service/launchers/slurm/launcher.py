@@ -175,10 +175,10 @@ class SlurmLauncher:
     def _note_nodes(self, job: Job, found: SlurmJob | None) -> None:
         """What the leading keeper says of its nodes."""
         beat = self._beats.content(self._home.run_dir(job.id), job.launch_number)
-        if beat is None:
+        if beat is None or found is None or found.state not in ("RUNNING", "FAILED"):
             return
         self._exclude(job, found, beat.excluded)
-        if found is not None and found.state == "RUNNING":
+        if found.state == "RUNNING":
             self._excluded.remove(job, set(found.hosts) - beat.missing.keys())
 
     def seconds_ahead(self, job: Job) -> float:
@@ -249,7 +249,7 @@ class SlurmLauncher:
         submission = self._poller.submission(_name(job))
         found = self._poller.listing.jobs.get(_name(job))
         failed = submission is not None and submission.error is not None
-        if not failed:
+        if not failed and found is not None and found.state == "FAILED":
             self._exclude(job, found, self._bad_nodes(job, found))
         has_found_bad_nodes = not self._excluded.own(job).keys() <= known.excluded
         if failed or has_found_bad_nodes or (found is not None and found.state in _NOT_THE_JOBS):
@@ -258,25 +258,24 @@ class SlurmLauncher:
             known.counts.count_end(job)
         return known.counts.crash_looping or len(self._excluded.own(job)) >= MAX_NODES
 
-    def _exclude(self, job: Job, found: SlurmJob | None, reasons: Mapping[str, str]) -> None:
+    def _exclude(self, job: Job, found: SlurmJob, reasons: Mapping[str, str]) -> None:
         """Those that Slurm had given to the job: a job may write anything into its files."""
-        given = (job.slurm or {}).get("hosts", []) if found is None else found.hosts
-        self._excluded.add(job, {host: reason for host, reason in reasons.items() if host in given})
+        self._excluded.add(job, {host: reason for host, reason in reasons.items() if host in found.hosts})
 
-    def _bad_nodes(self, job: Job, found: SlurmJob | None) -> dict[str, str]:
+    def _bad_nodes(self, job: Job, found: SlurmJob) -> dict[str, str]:
         """Those that the leading keeper has named last, or the one on which it could not start, or not write."""
         run_dir = self._home.run_dir(job.id)
         beat = read_record(run_dir.launch(job.launch_number).beat, LeaderBeat, run_dir.root)
         if beat is not None and beat.excluded:
             return beat.excluded
-        if found is not None and found.comment.startswith(COMMENT):
+        if found.comment.startswith(COMMENT):
             host, _, reason = found.comment.removeprefix(COMMENT).partition(": ")
             return {host: reason}
         log = run_dir.launch(job.launch_number).slurm_log
         tail = read_text_from(log, max(0, regular_size(log) - _EVIDENCE_BYTES))
         if (match := _NODE.search(tail)) is not None:
             return {match[1]: match[2]}
-        if found is None or found.state != "FAILED" or not found.hosts or self._had_started(job):
+        if not found.hosts or self._had_started(job):
             return {}
         lines = [line.strip() for line in tail.splitlines() if line.strip()]
         last = lines[-1] if lines else "it may not see the home, or may not write it"

@@ -118,6 +118,7 @@ class Nodes:
         self._hosts = {host: _Host(host) for host in hosts}
         self._starter, self._host_timeout, self._launch = starter, host_timeout, launch
         self._may_start = False
+        self._is_ending = False  # Slurm has sent SIGTERM: that nothing can be started now is not the nodes' fault
         self.latest_answer = time.monotonic()  # when a keeper was admitted last
         self._listener = Listener(address, secret, events, self._greet)
         self.port = self._listener.port
@@ -128,12 +129,13 @@ class Nodes:
         return [host.node for host in self._hosts.values() if host.node is not None and host.answers]
 
     def is_settled(self) -> bool:
-        """Every machine answers or is known to be unusable."""
-        return all(host.answers or host.unusable for host in self._hosts.values())
+        """Every machine answers, is known to be unusable, or no keeper could be started there lately."""
+        return all(host.answers or host.unusable or host.failed >= MAX_STARTS for host in self._hosts.values())
 
     def may_rejoin(self) -> bool:
         """A keeper has ended, or is being started, on a machine that is not known to be cut off."""
-        waiting = [host for host in self._hosts.values() if not host.answers and not host.unusable]
+        missing = [host for host in self._hosts.values() if not host.answers]
+        waiting = [host for host in missing if not host.unusable and host.failed < MAX_STARTS]
         return any(not host.was_cut_off for host in waiting)
 
     def missing(self) -> dict[str, str]:
@@ -154,7 +156,7 @@ class Nodes:
     def give_up_silent(self) -> None:
         """None of those that have never answered is waited for any more."""
         for host in self._hosts.values():
-            if host.node is None and host.process is not None:
+            if host.node is None and host.process is not None and not self._is_ending:
                 host.mark_unusable(f"its keeper has not answered for {time.monotonic() - host.started_at:.0f} s")
 
     def dismiss_terminated(self) -> None:
@@ -224,7 +226,7 @@ class Nodes:
     def _fail(self, host: _Host, error: str) -> None:
         host.error, host.failed = error, host.failed + 1
         host.next_start = time.monotonic() + exponential_backoff(host.failed, _MIN_DELAY, _MAX_DELAY)
-        if host.failed >= MAX_STARTS:
+        if host.failed >= MAX_STARTS and not self._is_ending:
             host.mark_unusable(error)
 
     def _end(self, host: _Host, code: int) -> None:
@@ -269,7 +271,7 @@ class Nodes:
 
     def _receive(self, node: Node, message: Message) -> None:
         if isinstance(message, Terminated):
-            node.terminated = True
+            node.terminated = self._is_ending = True
         node.on_message(message)
 
     def _attach_beats(self, host: _Host, channel: Channel, hello: Hello) -> None:
