@@ -71,6 +71,8 @@ def lead(
     requests = RequestFile(run_dir.requests)
     limit = TimeLimit(ask_limit, lambda: latest_stop_seconds(run_dir.journal), keeper.leave)
     events.every(LIMIT_INTERVAL, limit.check)
+    if owner.nodes is not None:  # at a preemption Slurm sends SIGTERM to them, and none to this keeper
+        owner.nodes.on_end = lambda: keeper.leave("Slurm sent SIGTERM to all its nodes.")
     events.every(BEAT_INTERVAL, owner.beat)
     events.every(_REQUESTS_INTERVAL, lambda: events.add(requests.read()))
     if keeper.begin():

@@ -119,6 +119,7 @@ class Nodes:
         self._starter, self._host_timeout, self._launch = starter, host_timeout, launch
         self._may_start = False
         self._is_ending = False  # Slurm has sent SIGTERM: that nothing can be started now is not the nodes' fault
+        self.on_end: Callable[[], None] = lambda: None  # called when all that answered have got SIGTERM
         self.latest_answer = time.monotonic()  # when a keeper was admitted last
         self._listener = Listener(address, secret, events, self._greet)
         self.port = self._listener.port
@@ -272,6 +273,8 @@ class Nodes:
     def _receive(self, node: Node, message: Message) -> None:
         if isinstance(message, Terminated):
             node.terminated = self._is_ending = True
+            if not self.answering():
+                self.on_end()
         node.on_message(message)
 
     def _attach_beats(self, host: _Host, channel: Channel, hello: Hello) -> None:

@@ -24,7 +24,7 @@ class LaunchOwner:
         self.number, self.restart = number, restart
         self._run_dir, self._files = run_dir, run_dir.launch(number)
         self._beats = 0
-        self._nodes: Nodes | None = None
+        self.nodes: Nodes | None = None
 
     @property
     def stamp(self) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class LaunchOwner:
     def publish(self, leader: Leader, nodes: Nodes) -> None:
         """Let the nodes' keepers find it. Raises SupersededError, OSError."""
         self.check()
-        self._nodes = nodes
+        self.nodes = nodes
         write_json(self._files.leader, leader.to_json())
         wall_clock.follow(self._files.leader)
         self.beat()
@@ -54,7 +54,7 @@ class LaunchOwner:
         """Show that this keeper lives, if it may. Raises SupersededError, UnwritableError; a full disk costs a beat."""
         self.check()
         self._beats += 1
-        nodes = {} if self._nodes is None else self._nodes.report()
+        nodes = {} if self.nodes is None else self.nodes.report()
         beat = LeaderBeat(self._beats, self.restart, wall_clock.now(), **nodes)
         try:
             write_json(self._files.beat, beat.to_json(), durable=False)
