@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -267,7 +268,7 @@ def test_a_wrong_clock_is_reported_and_moves_no_time_of_the_job(
     assert job.resumed()[0] >= snapshot, seen.text
     submitted = seen.begun - 60 * load_factor()
     for attempt in seen.attempts:
-        started, ended = attempt["started_at"], attempt["ended_at"]
+        started, ended = (datetime.fromisoformat(attempt[name]).timestamp() for name in ("started_at", "ended_at"))
         assert submitted < started < seen.first_seen[attempt["number"]] + _CLOCK, seen.text
         assert abs(ended - seen.ended_seen[attempt["number"]]) < _CLOCK * load_factor(), seen.text
     assert 0 < (seen.time["goodput"] or 0) <= 1
