@@ -1,6 +1,7 @@
 """The time of day of a job's records: on a cluster the clock of the home, so that all leading keepers have the same."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 TOLERANCE = 1.0  # seconds by which clocks may differ unnoticed
@@ -14,7 +15,8 @@ def now() -> float:
 
 
 def follow(path: Path) -> None:
-    """Take over the clock of the file system on which this process has written ``path`` just now. Raises OSError."""
+    """Take over the clock of the file system on which this process has written ``path`` just now, if it is seen."""
     global _offset  # a process has one time of day
-    ahead = path.stat().st_mtime - time.time()
-    _offset = ahead if abs(ahead) > TOLERANCE else 0.0
+    with suppress(OSError):
+        ahead = path.stat().st_mtime - time.time()
+        _offset = ahead if abs(ahead) > TOLERANCE else 0.0
