@@ -151,9 +151,9 @@ class _ClosedWhileAsked(SpareProcess):
     """Another thread closes it between a request and the answer."""
 
     def _receive(self, seconds: float) -> tuple[dict[str, Any], list[int]]:
-        closing = threading.Thread(target=self.close)
-        closing.start()
-        closing.join(0.2)  # as far as it gets
+        self.closing = threading.Thread(target=self.close)
+        self.closing.start()
+        self.closing.join(0.2)  # as far as it gets
         return super()._receive(seconds)
 
 
@@ -161,6 +161,7 @@ def test_a_spare_keeper_that_is_closed_while_it_is_asked_forks_none(packages: Pa
     spare = _ClosedWhileAsked(key_of(packages), os.environ, ("-c", "input()"))
     with Path(os.devnull).open("wb") as log, pytest.raises(SpareError):
         spare.launch({}, log.fileno())
+    spare.closing.join()
 
 
 @pytest.mark.parametrize("name", ["torch/version.py", "rekindle/keeper/attempt/attempt.py", "new.py"])
