@@ -53,6 +53,13 @@ class ExcludedNodes:
         found = {host: node for nodes in others for host, node in nodes.items() if node.until > now}
         return found | self.own(job)
 
+    def forget(self, job_ids: set[str]) -> None:
+        """Of all other jobs what has expired."""
+        now = time.time()
+        for job_id in [each for each in list(self._findings) if each not in job_ids]:
+            if all(node.until <= now for node in self._findings[job_id].nodes.values()):
+                del self._findings[job_id]
+
     def column(self, job: Job) -> dict[str, Any]:
         """``own``, as ``Job.slurm`` has it."""
         return {host: asdict(node) for host, node in self.own(job).items()}

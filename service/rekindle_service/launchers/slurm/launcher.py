@@ -81,6 +81,7 @@ class SlurmLauncher:
         for job_id in [each for each in list(self._known) if each not in ids]:
             self._known.pop(job_id, None)
         self._beats.forget(ids)
+        self._excluded.forget(ids)
         self._poller.forget({job_name(job.id, job.launch_number) for job in jobs})
 
     def alive(self, job: Job) -> bool | None:
