@@ -19,8 +19,8 @@ class Story:
         identity = {"pid": 1, "start_time": 2, "boot_id": boot or boot_id()}
         self.journal.write(RecordType.KEEPER_STARTED, run=run, keeper=identity)
 
-    def attempt(self, number, *, warm=True, run=1):
-        fields = {"generation": "g", "world_size": 2, "devices": ["a", "b"], "warm": warm}
+    def attempt(self, number, *, warm=True, run=1, **more):
+        fields = {"generation": "g", "world_size": 2, "devices": ["a", "b"], "warm": warm, **more}
         self.journal.write(RecordType.ATTEMPT_STARTED, attempt=number, run=run, **fields)
 
     def ended(self, number, outcome=KILLED, **fields):
@@ -68,6 +68,15 @@ def test_an_attempt_without_an_end_is_open_and_lost_with_its_machine_under_anoth
     assert history.lost_outcome({}).klass is klass
     story.journal.write(RecordType.STOP_REQUESTED, attempt=1, ending="time_limit")
     assert story.read().stop_requested == "time_limit"
+
+
+def test_what_the_server_knows_of_the_nodes_of_a_lost_attempt_is_its_outcome(story):
+    story.keeper()
+    story.attempt(1, hosts=["n1", "n2"])
+    lost = story.read().lost_outcome({"n2": "it cannot write /home: Read-only file system", "n9": "no torch"})
+    assert lost.klass is OutcomeClass.HOST_LOST
+    assert lost.message == "Node n2 was lost: it cannot write /home: Read-only file system."
+    assert "the ranks ran on n1, n2" in story.read().lost_outcome({"n9": "no torch"}).message
 
 
 @pytest.mark.parametrize("job_ends", [True, False])

@@ -184,7 +184,7 @@ class Submitter:
         return replace(submission, spec=replace(spec, device=self.cluster.device(spec.slurm)))
 
     def _with_memory(self, submission: Submission, usual: Callable[[Workload], tuple[str, str] | None]) -> Submission:
-        """Of a job for Slurm that leaves it open, where a like one has shown it and Slurm has as much."""
+        """Fill in the memory of a job for Slurm that leaves it open, where a like one has shown it and Slurm has it."""
         slurm = submission.spec.slurm
         if slurm is None or isinstance(self.cluster, NoCluster) or slurm.mem is not None or in_extra(slurm, "mem"):
             return submission

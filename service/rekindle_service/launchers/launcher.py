@@ -32,7 +32,7 @@ class Launcher(Protocol):
     def report(self, job: Job) -> LauncherReport: ...
 
     def seconds_ahead(self, job: Job) -> float:
-        """Of the times in the keeper's journal before those of this machine."""
+        """How far the times in the keeper's journal are ahead of this machine's clock."""
 
     def crash_looping(self, job: Job) -> bool:
         """Count the end of the job's keeper; True where it ends again and again without progress.

@@ -6,7 +6,7 @@ the evidence and never blamed while another rank has a cause of its own.
 
 import re
 import signal
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -216,9 +216,14 @@ def _ranks_stopped(result: AttemptResult) -> Outcome:
 
 def _host_lost(result: AttemptResult) -> Outcome:
     """Of a job on a cluster: what the other nodes' ranks noticed of it are cascades."""
-    lost = "; ".join(f"node {host} was lost: {how}" for host, how in result.lost_nodes.items())
-    message = f"{lost[:1].upper()}{lost[1:]}." if lost else "A node was lost."
+    message = lost_nodes_message(result.lost_nodes)
     return _outcome(result, OutcomeClass.HOST_LOST, message, evidence={"lost_nodes": result.lost_nodes})
+
+
+def lost_nodes_message(lost: Mapping[str, str]) -> str:
+    """``lost``: how that was noticed, by host."""
+    text = "; ".join(f"node {host} was lost: {how}" for host, how in lost.items())
+    return f"{text[:1].upper()}{text[1:]}." if text else "A node was lost."
 
 
 def _launch_stalled(result: AttemptResult) -> Outcome:

@@ -9,6 +9,7 @@ from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.processes import boot_id
 from rekindle.contract.run_dir.attempt_history import AttemptHistory, AttemptInfo
 from rekindle.keeper import wall_clock
+from rekindle.keeper.diagnosis import lost_nodes_message
 from rekindle.keeper.retry_policy import AttemptRecord
 
 _NO_FAILURE = {OutcomeClass.SUCCESS, OutcomeClass.PREEMPTED, OutcomeClass.CANCELLED}
@@ -42,9 +43,8 @@ class History:
         On a cluster the next leading keeper may be on another machine: that shows nothing of the one before. Unless the
         server knows more: see ``RunIntent.excluded``.
         """
-        if bad := [f"node {host} was lost: {excluded[host]}" for host in self.open_hosts if host in excluded]:
-            message = "; ".join(bad)
-            return Outcome(OutcomeClass.HOST_LOST, f"{message[:1].upper()}{message[1:]}.")
+        if bad := {host: excluded[host] for host in self.open_hosts if host in excluded}:
+            return Outcome(OutcomeClass.HOST_LOST, lost_nodes_message(bad))
         if self.open_hosts:
             klass = OutcomeClass.HOST_LOST if self.host_lost else OutcomeClass.KEEPER_LOST
             nodes = ", ".join(self.open_hosts)

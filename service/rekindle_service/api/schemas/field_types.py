@@ -61,7 +61,7 @@ def _sorted_tags(tags: list[str]) -> list[str]:
 
 
 def _text(pattern: str, rule: str, hint: str) -> AfterValidator:
-    """Of a text that is handed to another program, ``sbatch``."""
+    """Check a text that is handed to another program, ``sbatch``."""
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text, re.ASCII):

@@ -102,7 +102,7 @@ def slurm(home: Path, python: str, host_timeout: float, partition: str | None = 
 
 
 def _records(text: str) -> list[dict[str, str]]:
-    """Of ``scontrol show --oneliner``."""
+    """Read what ``scontrol show --oneliner`` prints."""
     return [dict(_FIELD.findall(line)) for line in text.splitlines() if line.strip()]
 
 

@@ -49,7 +49,7 @@ class Beats:
         return self._read(run_dir, launch).content
 
     def seconds_ahead(self, run_dir: RunDir, launch: int) -> float:
-        """Of the times in the keeper's journal before those of this machine; 0 where they agree, or nobody knows."""
+        """How far the times in the journal are ahead of this machine's clock; 0 where they agree, or nobody knows."""
         known = self._read(run_dir, launch)
         if known.content is None or known.content.at is None:
             return 0.0
@@ -94,7 +94,7 @@ def _read_beat(run_dir: RunDir, launch: int) -> tuple[LeaderBeat | None, float]:
 
 
 def _seconds_behind(directory: Path) -> float:
-    """Of the clock of the file system of ``directory`` behind that of this machine."""
+    """How far the clock of the file system of ``directory`` is behind that of this machine."""
     with suppress(OSError), tempfile.TemporaryFile(dir=directory) as file:
         file.write(b"x")
         file.flush()

@@ -54,7 +54,7 @@ class ExcludedNodes:
         return found | self.own(job)
 
     def forget(self, job_ids: set[str]) -> None:
-        """Of all other jobs what has expired."""
+        """Drop what other jobs have found and what has expired."""
         now = time.time()
         for job_id in [each for each in list(self._findings) if each not in job_ids]:
             if all(node.until <= now for node in self._findings[job_id].nodes.values()):

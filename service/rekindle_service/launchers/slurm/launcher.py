@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from rekindle.contract.outcome import OutcomeClass
@@ -260,11 +261,11 @@ class SlurmLauncher:
         return known.counts.crash_looping or len(self._excluded.own(job)) >= MAX_NODES
 
     def _exclude(self, job: Job, found: SlurmJob, reasons: Mapping[str, str]) -> None:
-        """Those that Slurm had given to the job: a job may write anything into its files."""
+        """Take over the reasons of nodes that Slurm had given to the job, which may write anything into its files."""
         self._excluded.add(job, {host: reason for host, reason in reasons.items() if host in found.hosts})
 
     def _bad_nodes(self, job: Job, found: SlurmJob) -> dict[str, str]:
-        """Those that the leading keeper has named last, or the one on which it could not start, or not write."""
+        """Find the nodes that the leading keeper has named last, or the one on which it could not start or write."""
         run_dir = self._home.run_dir(job.id)
         beat = read_record(run_dir.launch(job.launch_number).beat, LeaderBeat, run_dir.root)
         if beat is not None and beat.excluded:
@@ -272,8 +273,7 @@ class SlurmLauncher:
         if found.comment.startswith(COMMENT):
             host, _, reason = found.comment.removeprefix(COMMENT).partition(": ")
             return {host: reason}
-        log = run_dir.launch(job.launch_number).slurm_log
-        tail = read_text_from(log, max(0, regular_size(log) - _EVIDENCE_BYTES))
+        _, tail = self._log_tail(job)
         if (match := _NODE.search(tail)) is not None:
             return {match[1]: match[2]}
         if not found.hosts or self._had_started(job):
@@ -292,8 +292,7 @@ class SlurmLauncher:
             return f"{left}: {named}", "" if refusal is None else f"Slurm without these nodes: {refusal}"
         if refusal is not None:
             return f"Slurm refuses the job: {refusal}", ""
-        log = self._home.run_dir(job.id).launch(job.launch_number).slurm_log
-        tail = read_text_from(log, max(0, regular_size(log) - _EVIDENCE_BYTES))
+        log, tail = self._log_tail(job)
         own = [line for line in tail.splitlines() if line.startswith("rekindle: ")]
         if own:
             return f"The job cannot start on Slurm: {own[-1].removeprefix('rekindle: ')}", tail
@@ -301,6 +300,11 @@ class SlurmLauncher:
             reason = "its nodes may not see this directory: rekindle doctor --slurm checks that"
             return f"The job ends on Slurm as soon as it starts, and leaves nothing in {log}; {reason}", ""
         return keeper_failure("The leading keeper", tail, log), tail
+
+    def _log_tail(self, job: Job) -> tuple[Path, str]:
+        """The log of the current launch, and its end."""
+        log = self._home.run_dir(job.id).launch(job.launch_number).slurm_log
+        return log, read_text_from(log, max(0, regular_size(log) - _EVIDENCE_BYTES))
 
     # --- actions
 
