@@ -204,7 +204,8 @@ def test_slots_are_shown_for_each_kind_of_device_with_their_topology(page: Page)
     gpus = [_gpu(index) for index in range(4)]
     pairs = [(0, 1, "nvlink"), (2, 3, "nvlink"), (0, 2, "sys"), (0, 3, "sys"), (1, 2, "sys"), (1, 3, "sys")]
     links = [{"first": f"cuda:{a}", "second": f"cuda:{b}", "kind": kind} for a, b, kind in pairs]
-    page.route("**/api/v1/devices", lambda route: route.fulfill(json={"items": gpus, "next": None, "links": links}))
+    answer = {"items": gpus, "next": None, "links": links, "excluded_nodes": {}}
+    page.route("**/api/v1/devices", lambda route: route.fulfill(json=answer))
     page.goto("/")
     expect(page.locator(".slots-title")).to_have_text("4 \N{MULTIPLICATION SIGN} NVIDIA H200: 0 in use")
     expect(page.locator(".part")).to_have_text(["free · 4"])
