@@ -24,7 +24,7 @@ from rekindle.rank.failure import position, summarize
 
 _C10D = "torch._C._distributed_c10d"  # torch's own name for what torch.distributed is made of
 _KEPT_COLLECTIVES = 1000
-_DUMP_SECONDS = 1.0
+_DUMP_SECONDS = 3.0
 _KEPT_KEYS = (
     "time_created_ns", "is_p2p", "profiling_name", "process_group", "collective_seq_id", "input_sizes", "input_dtypes",
 )  # fmt: skip
@@ -120,11 +120,15 @@ def _answer_exceptions(rank: int, code: Path, _request: object, response: Any) -
 def save_collectives(rank_dir: RankDir) -> None:
     """Write down which collectives this rank has called last: when it has failed, nobody can ask it any more.
 
-    In a thread for at most ``_DUMP_SECONDS``: a recorder may ask a driver that does not answer.
+    Ask the recorders in a thread for at most ``_DUMP_SECONDS``: one may ask a driver that does not answer.
     """
-    dump = threading.Thread(target=_dump_collectives, args=(rank_dir,), daemon=True)
+    entries: list[dict[str, object]] = []
+    dump = threading.Thread(target=_dump_collectives, args=(entries,), daemon=True)
     dump.start()
     dump.join(_DUMP_SECONDS)
+    with suppress(Exception):  # what is wrong with torch's private answer must not hide why the script failed
+        if kept := [{key: entry[key] for key in _KEPT_KEYS} for entry in entries]:
+            write_json(rank_dir.collectives, {"entries": kept}, durable=False)
 
 
 def _save_collectives_before_abort(rank_dir: RankDir) -> None:
@@ -142,17 +146,13 @@ def _save_collectives_before_abort(rank_dir: RankDir) -> None:
     before = set_terminate(_terminate_handlers[-1])
 
 
-def _dump_collectives(rank_dir: RankDir) -> None:
-    with suppress(Exception):  # what torch's private function does must not hide why the script failed
-        entries: list[dict[str, object]] = []
+def _dump_collectives(entries: list[dict[str, object]]) -> None:
+    with suppress(Exception):
         recorders = [("_dump_fr_trace_json", ()), *(("_dump_fr_trace_json", (name,)) for name in HOOKED_RECORDERS)]
         for name, backend in [*recorders, ("_dump_nccl_trace_json", ())]:
             with suppress(AttributeError, TypeError):  # torch before 2.15 has one for all backends but NCCL
                 dump = getattr(sys.modules[_C10D], name)(True, False, *backend)
                 entries += json.loads(dump).get("entries", ())[-_KEPT_COLLECTIVES:]
-        kept = [{key: entry[key] for key in _KEPT_KEYS} for entry in entries]
-        if kept:
-            write_json(rank_dir.collectives, {"entries": kept}, durable=False)
 
 
 def _listen(rank_dir: RankDir) -> None:
