@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from statistics import median
@@ -20,6 +20,7 @@ _WEB = (".js", ".css", ".html")
 _SHORT_FILE, _LONG_FUNCTION, _TOO_LONG_FUNCTION, _PASSAGE = 80, 35, 60, 6  # lines
 _MANY_MODULES = 15
 _IMPORT_LIST = re.compile(r"^(from \S+ import \(.*?^\)|import \{.*?\} from .*?$)", re.MULTILINE | re.DOTALL)
+_FRAGMENT = re.compile(r"(Of|Those|As|And|At most|For a)\b")
 _NO_CODE = re.compile(r"import |from .* import |#|//|/?\*|[\])}]+[,;]?$|\"\"\"|@|else:$|try:$|\} else \{$")
 
 
@@ -88,7 +89,10 @@ def measure(files: list[SourceFile]) -> dict[str, int | float]:
     web = [file for file in product if file.path.suffix in _WEB]
     lengths = [file.lines for file in python]
     functions = [length for file in python for length in function_lengths(file)]
+    by_hand = [file for file in product if not file.generated]
     with_option = [file for file in product if "hang_timeout" in file.text]
+    importers, modules = importers_of(python), {module_of(file.path): file for file in python}
+    small = [name for name, found in importers.items() if len(found) == 1 and _is_small(modules[name])]
     passages, packages = repeated_passages(product), modules_by_package(python)
     return {
         "product files": len(product),
@@ -97,13 +101,18 @@ def measure(files: list[SourceFile]) -> dict[str, int | float]:
         "product lines": _lines(product),
         "  Python ": _lines(python),
         "  JavaScript, CSS, HTML ": _lines(web),
-        "  written by hand": _lines([file for file in product if not file.generated]),
+        "  written by hand": _lines(by_hand),
+        "  characters of these": sum(len(file.text) for file in by_hand),
         "test files": len(tests),
         "test lines": _lines(tests),
         "median length of a Python file": median(lengths),
         f"Python files under {_SHORT_FILE} lines, %": 100
         * sum(length < _SHORT_FILE for length in lengths)
         / len(lengths),
+        f"modules under {_SHORT_FILE} lines with one importer": len(small),
+        "public classes of the same name": _repeated(public_classes(python)),
+        "modules and packages of the same name": _repeated(name.rpartition(".")[2] for name in modules),
+        "docstrings that begin as a fragment": sum(map(_fragments, python)),
         "functions": len(functions),
         "  median length": median(functions),
         f"  over {_LONG_FUNCTION} lines": sum(length > _LONG_FUNCTION for length in functions),
@@ -112,6 +121,7 @@ def measure(files: list[SourceFile]) -> dict[str, int | float]:
         "  by hand, migrations apart": sum(
             not file.generated and "migrations" not in str(file.path) for file in with_option
         ),
+        "places that ask is_cluster": sum(file.text.count(".is_cluster") for file in python),
         f"repeated passages of {_PASSAGE} lines or more": len(passages),
         "  lines in them": sum(passages),
         "packages": len(packages),
@@ -125,6 +135,32 @@ def function_lengths(file: SourceFile) -> Iterator[int]:
     for node in ast.walk(ast.parse(file.text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def module_of(path: PurePosixPath) -> str:
+    """Dotted name of a module below ``service`` or ``worker``; that of a package for its ``__init__``."""
+    return ".".join(path.with_suffix("").parts[1:]).removesuffix(".__init__")
+
+
+def importers_of(python: list[SourceFile]) -> dict[str, set[str]]:
+    """Modules that import each module, by dotted name. Entry points have none."""
+    found: dict[str, set[str]] = {module_of(file.path): set() for file in python}
+    for file in python:
+        for node in ast.walk(ast.parse(file.text)):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            for name in found.keys() & set(names) - {module_of(file.path)}:
+                found[name].add(module_of(file.path))
+    return found
+
+
+def public_classes(python: list[SourceFile]) -> Iterator[str]:
+    """Names of the classes at module level, once for each module that defines one."""
+    for file in python:
+        for node in ast.parse(file.text).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield node.name
 
 
 def modules_by_package(python: list[SourceFile]) -> Counter[str]:
@@ -167,6 +203,21 @@ def _code_lines(file: SourceFile) -> Iterator[str]:
         normalised = " ".join(line.split())
         if normalised and not _NO_CODE.match(normalised):
             yield normalised
+
+
+def _is_small(file: SourceFile) -> bool:
+    return file.lines < _SHORT_FILE and file.path.name != "__init__.py"
+
+
+def _repeated(names: Iterable[str]) -> int:
+    return sum(count > 1 for name, count in Counter(names).items() if name != "__main__")
+
+
+def _fragments(file: SourceFile) -> int:
+    """Docstrings that nobody understands without the name above them, by the rule of the vocabulary."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = (ast.get_docstring(node) for node in ast.walk(ast.parse(file.text)) if isinstance(node, kinds))
+    return sum(text is not None and _FRAGMENT.match(text) is not None for text in texts)
 
 
 def _lines(files: list[SourceFile]) -> int:
