@@ -141,7 +141,7 @@ def test_a_page_that_is_left_does_not_come_back_by_being_hidden(modules: Page) -
 def test_a_refresh_waits_for_the_one_before_and_for_a_visible_page(modules: Page) -> None:
     started = modules.evaluate(
         """async () => {
-            const { DebouncedRefresh } = await import("/static/shared/debounced-refresh.js");
+            const { DebouncedRefresh } = await import("/static/shared/timing.js");
             const started = [];
             let count = 0;
             let finish = () => {};
@@ -180,8 +180,8 @@ def test_a_refresh_waits_for_the_one_before_and_for_a_visible_page(modules: Page
 def test_drawings_share_a_frame_and_those_of_a_stream_wait_for_their_interval(modules: Page) -> None:
     drawn = modules.evaluate(
         """async () => {
-            const { inNextFrame } = await import("/static/shared/frame.js");
-            const { Throttle } = await import("/static/shared/throttle.js");
+            const { inNextFrame } = await import("/static/shared/timing.js");
+            const { Throttle } = await import("/static/shared/timing.js");
             const drawn = [];
             const frame = () => new Promise((resolve) => requestAnimationFrame(() => resolve(drawn.splice(0))));
             const part = () => drawn.push("part");
@@ -206,7 +206,7 @@ def test_drawings_share_a_frame_and_those_of_a_stream_wait_for_their_interval(mo
 def test_answers_are_shown_in_the_order_of_their_requests(modules: Page) -> None:
     shown = modules.evaluate(
         """async () => {
-            const { latestWins } = await import("/static/shared/latest-wins.js");
+            const { latestWins } = await import("/static/shared/timing.js");
             const answers = [];
             const shown = [];
             const request = () => new Promise((resolve) => answers.push(resolve));

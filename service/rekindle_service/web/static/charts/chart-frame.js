@@ -68,7 +68,7 @@ export function valueAt({ min, max, from, to }, pixel) {
 }
 
 /** Whether a value has a place on the axis. @param {Scale} scale @param {number | null} value @returns {value is number} */
-export const isDrawable = ({ log }, value) => value !== null && Number.isFinite(value) && (!log || value > 0);
+const isDrawable = ({ log }, value) => value !== null && Number.isFinite(value) && (!log || value > 0);
 
 /** What all curves span. @param {Content} content @returns {Range} */
 export function xSpan({ series, x }) {

@@ -14,7 +14,7 @@
  * @property {(range: Range | null) => void} [onRange] the user has chosen a range, or everything
  */
 import { h } from "../shared/dom.js";
-import { inNextFrame } from "../shared/frame.js";
+import { inNextFrame } from "../shared/timing.js";
 import { onThemeChange } from "../shared/theme.js";
 import { frameOf, neighbour, valueAt, xSpan } from "./chart-frame.js";
 import { FONT, paintChart, paintCursor, paintSelection } from "./chart-painter.js";

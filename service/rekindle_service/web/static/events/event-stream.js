@@ -8,7 +8,7 @@
  */
 import { signIn } from "../shared/api.js";
 import { byId, h, setText } from "../shared/dom.js";
-import { everySecond } from "../shared/ticker.js";
+import { everySecond } from "../shared/timing.js";
 import { SharedEventSource } from "./shared-event-source.js";
 
 /** The list of jobs alone, which costs the server next to nothing: for most pages, and for every hidden one. */

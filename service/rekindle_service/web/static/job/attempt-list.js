@@ -7,7 +7,7 @@ import { END, linkTo } from "../log/log-permalink.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
 import { count, counted, duration, failureLocation, localTime, secondsBetween, timeOfDay } from "../shared/format.js";
 import { join } from "../shared/shell-words.js";
-import { everySecond } from "../shared/ticker.js";
+import { everySecond } from "../shared/timing.js";
 
 const list = byId("attempts");
 /** @type {Map<string, Attempt>} those that still run, by number */

@@ -15,7 +15,7 @@ import { MetricPicker } from "../charts/metric-picker.js";
 import { MetricStore, resumeSteps } from "../charts/metric-store.js";
 import { call, warn } from "../shared/api.js";
 import { byId, h } from "../shared/dom.js";
-import { Throttle } from "../shared/throttle.js";
+import { Throttle } from "../shared/timing.js";
 
 /** Between two drawings of points that the stream brings. */
 const REDRAW_INTERVAL_MS = 500;

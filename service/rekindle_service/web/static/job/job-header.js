@@ -8,7 +8,7 @@ import { byId, h, setText } from "../shared/dom.js";
 import { NONE, count, duration, outOf, percent, ranksText, secondsBetween, secondsSince, speed, times, waitText } from "../shared/format.js";
 import { drainLoss } from "../shared/job-actions.js";
 import { badge, hasEnded, isHeld, progressBar, setBadge, setProgress, stateWord } from "../shared/job-state.js";
-import { everySecond } from "../shared/ticker.js";
+import { everySecond } from "../shared/timing.js";
 
 /** From printed lines, where the script reports none. @param {number | null} reported @param {number | null} estimate */
 const estimated = (reported, estimate) => (reported === null && estimate !== null ? `about ${count(estimate)} (estimate)` : null);

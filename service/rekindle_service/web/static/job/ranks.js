@@ -8,7 +8,7 @@ import { call, messageOf } from "../shared/api.js";
 import { KeyedChildren, byId, h, setText } from "../shared/dom.js";
 import { NONE, brief, bytes, count, counted, outOf, speed } from "../shared/format.js";
 import { badge, setBadge } from "../shared/job-state.js";
-import { everySecond } from "../shared/ticker.js";
+import { everySecond } from "../shared/timing.js";
 
 /** Below this number the table alone gives the overview. */
 const MIN_TILES = 9;

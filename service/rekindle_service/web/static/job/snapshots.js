@@ -1,13 +1,13 @@
 /**
  * The snapshots of a job, latest first, with what can be done with each, and how often they are taken.
  *
- * @import { JobPublic as Job, SnapshotList as Listing, SnapshotPublic as Snapshot } from "../shared/api-types.d.ts"
+ * @import { CheckpointPublic as Checkpoint, JobPublic as Job, SnapshotList as Listing, SnapshotPublic as Snapshot } from "../shared/api-types.d.ts"
  */
 import { call, messageOf, urlOf } from "../shared/api.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
 import { ago, bytes, count, counted, localTime } from "../shared/format.js";
 import { canResumeFrom } from "../shared/job-actions.js";
-import { everySecond } from "../shared/ticker.js";
+import { everySecond } from "../shared/timing.js";
 
 export class SnapshotList {
   #jobId;
@@ -82,4 +82,26 @@ export class SnapshotList {
 /** @param {string} focus @param {string} text @param {string} label @param {() => void} onclick */
 function button(focus, text, label, onclick) {
   return h("button", { type: "button", class: "link", "aria-label": label, "data-focus": focus, onclick }, text);
+}
+
+// --- checkpoints: The checkpoints that the script itself writes, latest first, as far as they are learned.
+
+everySecond(() => byId("checkpoints").querySelectorAll("time").forEach((node) => setText(node, ago(node.dateTime))));
+
+/** @param {Job} job */
+export function showCheckpoints({ checkpoints }) {
+  byId("checkpoints-card").hidden = checkpoints.length === 0;
+  patchChildren(byId("checkpoints"), checkpoints.map(item));
+}
+
+/** @param {Checkpoint} checkpoint */
+function item({ path, kind, bytes: size, written_at: writtenAt, attempt, complete, loaded }) {
+  const facts = [bytes(size), kind, attempt ? `attempt ${attempt}` : "older than the job", ...(loaded ? [`loaded by attempt ${loaded}`] : [])];
+  const time = h("time", { datetime: writtenAt ?? "", title: localTime(writtenAt) }, ago(writtenAt));
+  return h(
+    "li",
+    {},
+    h("div", { class: "snapshot-head" }, h("bdi", {}, path), complete ? null : h("span", { class: "late" }, "incomplete")),
+    h("p", { class: "muted" }, `${facts.join(" · ")} · `, time),
+  );
 }

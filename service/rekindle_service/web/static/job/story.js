@@ -8,7 +8,7 @@ import { call, jobUrl } from "../shared/api.js";
 import { copyText } from "../shared/clipboard.js";
 import { byId, h, setText } from "../shared/dom.js";
 import { counted, localTime } from "../shared/format.js";
-import { latestWins } from "../shared/latest-wins.js";
+import { latestWins } from "../shared/timing.js";
 
 /** Frames of the user's code whose source lines are shown at once. */
 const UNFOLDED = 2;

@@ -5,7 +5,7 @@
  * @typedef {{rank: number, stream: string, attempt: number}} Source
  */
 import { call } from "../shared/api.js";
-import { setRowTime } from "./log-time.js";
+import { setRowTime } from "./log-permalink.js";
 
 /** Milliseconds between two requests. */
 const INTERVAL = 2000;

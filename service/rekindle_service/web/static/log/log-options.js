@@ -1,6 +1,6 @@
 /** How the log is shown: line numbers, times, wrapped lines, the full height of the window. Choices are remembered. */
 import { byId, setText } from "../shared/dom.js";
-import { zoneAt } from "./log-time.js";
+import { zoneAt } from "./log-permalink.js";
 
 const KEY = "rekindle-log";
 /** By button: the class of the log that it sets, and whether it sets it while pressed. */

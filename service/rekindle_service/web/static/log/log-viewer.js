@@ -6,8 +6,7 @@
  */
 import { urlOf } from "../shared/api.js";
 import { byId } from "../shared/dom.js";
-import { LogChoice } from "./log-choice.js";
-import { FollowButton } from "./log-follow.js";
+import { FollowButton, LogChoice } from "./log-choice.js";
 import { makeOptions } from "./log-options.js";
 import { otherStream, parsePermalink } from "./log-permalink.js";
 import { LogPreview } from "./log-preview.js";

@@ -15,7 +15,7 @@ import { call, messageOf } from "../shared/api.js";
 import { byId, h, setText } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
 import { LogScroller } from "./log-scroller.js";
-import { setRowTime } from "./log-time.js";
+import { setRowTime } from "./log-permalink.js";
 
 const PAGE = 500;
 const MAX_ROWS = 3000;

@@ -2,23 +2,24 @@
  * One log: following its end until the user scrolls up; paging through a log of any length by scrolling, by its slider and
  * to positions. While the user is further up nothing is added at the end: new output is fetched when they come back.
  *
- * @import { LogLocation } from "./log-permalink.js"
- * @import { Moment } from "./log-preview.js"
- * @import { Source } from "./log-window.js"
  * @typedef {object} Viewer
  * @property {() => Source} source the log that is shown; attempt 0 before the first
  * @property {() => boolean} isPreview what is shown is a preview of another moment
  * @property {(isFollowing: boolean, hasNew?: boolean) => void} onFollowing
  * @property {() => void} onChange other lines are shown
  * @property {(cursor: {time: number, rank: number, stream: string}) => void} onCursor the user has chosen a line
+ *
+ * @import { LogLocation } from "./log-permalink.js"
+ * @import { Moment } from "./log-preview.js"
+ * @import { Source } from "./log-window.js"
  */
 import { byId, setText } from "../shared/dom.js";
+import { bytes } from "../shared/format.js";
 import { LineTimes } from "./line-times.js";
 import { showsTimes } from "./log-options.js";
 import { END, linkTo, otherStream } from "./log-permalink.js";
 import { LogRenderer } from "./log-renderer.js";
 import { LogScroller } from "./log-scroller.js";
-import { LogScrubber } from "./log-scrubber.js";
 import { LogWindow } from "./log-window.js";
 
 export class OneLog {
@@ -223,5 +224,52 @@ export class OneLog {
     this.#viewer.onChange();
     this.showTimes();
     this.#scrubber.show(this.topOffset, this.#window.size);
+  }
+}
+
+// --- log scrubber: Where in a long log the user is, and a slider that leads to any other position.
+
+/** Steps of the slider: in a log of a gigabyte each is 100 kB, about what one page of it shows. */
+const STEPS = 10_000;
+/** In a smaller log scrolling is quicker. */
+const MIN_BYTES = 256 * 1024;
+
+class LogScrubber {
+  #row = byId("log-position");
+  #slider = byId("log-slider", HTMLInputElement);
+  #size = 0;
+  #dragging = false;
+
+  /** @param {(offset: number) => void} onSeek */
+  constructor(onSeek) {
+    this.#slider.max = String(STEPS);
+    this.#slider.addEventListener("input", () => {
+      this.#dragging = true;
+      this.#showOffset(this.#chosen);
+    });
+    this.#slider.addEventListener("change", () => {
+      this.#dragging = false;
+      onSeek(this.#chosen);
+    });
+  }
+
+  get #chosen() {
+    return Math.floor((Number(this.#slider.value) / STEPS) * this.#size);
+  }
+
+  /** @param {number} offset @param {number} size bytes */
+  show(offset, size) {
+    this.#size = size;
+    this.#row.hidden = size < MIN_BYTES;
+    if (this.#dragging) return;
+    this.#slider.value = String(size ? Math.round((offset / size) * STEPS) : 0);
+    this.#showOffset(offset);
+  }
+
+  /** @param {number} offset */
+  #showOffset(offset) {
+    const text = `${bytes(offset)} of ${bytes(this.#size)}`;
+    this.#slider.setAttribute("aria-valuetext", text);
+    setText(byId("log-where"), text);
   }
 }

@@ -4,18 +4,17 @@
  * @import { JobPublic as Job, OverviewItem } from "../shared/api-types.d.ts"
  */
 import { call, experimentUrl, messageOf, Problem } from "../shared/api.js";
-import { DebouncedRefresh } from "../shared/debounced-refresh.js";
+import { DebouncedRefresh } from "../shared/timing.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
 import { count, counted, percent } from "../shared/format.js";
 import { hasEnded } from "../shared/job-state.js";
 import "../shared/layout.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
-import { showInTab } from "../shared/tab-state.js";
+import { showInTab } from "../shared/browser-storage.js";
 import { BulkActions } from "./bulk-actions.js";
 import { DesktopNotices } from "./desktop-notices.js";
-import { showDevices } from "./device-bars.js";
+import { showDevices, showShares } from "./device-bars.js";
 import { showResults } from "./experiment-results.js";
-import { showShares } from "./fair-share.js";
 import { FilterLine } from "./filter-line.js";
 import { JobTable } from "./job-table.js";
 import "./queue-keys.js";

@@ -8,7 +8,7 @@
 import { call, warn } from "../shared/api.js";
 import { remember, remembered } from "../shared/browser-storage.js";
 import { byId } from "../shared/dom.js";
-import { everySecond } from "../shared/ticker.js";
+import { everySecond } from "../shared/timing.js";
 
 const KEY = "rekindle-sparkline";
 const INTERVAL = 5; // seconds

@@ -11,7 +11,7 @@ import { ParallelCoordinates } from "./parallel-coordinates.js";
 import { Scatter } from "./scatter.js";
 
 /** More lines and points than these take too long to draw, and nobody could tell them apart. */
-export const MAX_DRAWN = 500;
+const MAX_DRAWN = 500;
 
 export class ResultCharts {
   #view;

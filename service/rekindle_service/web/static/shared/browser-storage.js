@@ -1,4 +1,11 @@
-/** What this browser remembers between visits. One without storage, as in a private window, forgets it with the page. */
+/**
+ * What this browser remembers between visits. One without storage, as in a private window, forgets it with the page.
+ *
+ * @import { JobPublic as Job } from "./api-types.d.ts"
+ */
+import { mayChange, me } from "./account.js";
+import { call, warn } from "./api.js";
+import { SEEN } from "./job-actions.js";
 
 /** @param {string} key @returns {unknown} null where nothing usable is stored */
 export function remembered(key) {
@@ -20,4 +27,40 @@ export function remember(key, value) {
 export function rememberedTexts(key) {
   const value = remembered(key);
   return Array.isArray(value) ? value.filter((each) => typeof each === "string") : [];
+}
+
+// --- tab state: The state of the jobs in the tab of the browser: its title, and a mark on its icon.
+
+const COLOURS = { failed: "#d33a2c", running: "#2a9d5c" };
+const title = document.title;
+
+/** @param {number} needing how many things need a person @param {number} running jobs that run */
+export function showInTab(needing, running) {
+  const parts = [needing && `${needing} need${needing === 1 ? "s" : ""} you`, running && `${running} running`];
+  document.title = [...parts.filter(Boolean), title].join(" · ");
+  const icon = document.querySelector('link[rel="icon"]');
+  if (!(icon instanceof HTMLLinkElement)) return;
+  icon.dataset.plain ??= icon.href;
+  icon.href = needing ? marked(COLOURS.failed) : running ? marked(COLOURS.running) : icon.dataset.plain;
+}
+
+/** A flame's ring with a dot. @param {string} colour */
+function marked(colour) {
+  const ring = '<path d="M26.6 11.2A12 12 0 1 0 28 17" fill="none" stroke="#d9622b" stroke-width="3" stroke-linecap="round"/>';
+  const dot = `<circle cx="16" cy="16" r="7" fill="${colour}"/>`;
+  return `data:image/svg+xml,${encodeURIComponent(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">${ring}${dot}</svg>`)}`;
+}
+
+// --- seen: A failure that somebody has looked at needs nobody any more.
+
+let isMarking = false;
+
+/** Mark a failure as seen while a person who may change the job looks at it. @param {Job} job */
+export async function markSeen(job) {
+  if (isMarking || document.hidden || !SEEN.possible(job)) return;
+  isMarking = true;
+  await me;
+  if (!mayChange(job.owner)) return; // for good: this page may not change it
+  await call("PATCH /jobs/{job_id}", { job_id: job.id }, { seen: true }).catch(warn("that the failure was seen"));
+  isMarking = false;
 }

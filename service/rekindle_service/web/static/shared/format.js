@@ -150,7 +150,7 @@ export function failureLocation(outcome) {
 const DISPLACEMENTS = { preempt: "being preempted", resize: "being resized", device: "leaving a device" };
 
 /** What is happening to a running job that has to leave slots, or gets more; empty for all others. @param {Job} job */
-export function displacedText({ displaced, state }) {
+function displacedText({ displaced, state }) {
   if (!displaced || state === "queued") return "";
   return `${DISPLACEMENTS[displaced.kind] ?? "being moved"}: ${displaced.reason ?? ""}`;
 }

@@ -1,5 +1,5 @@
 /** What pages have in common: they refresh when the event stream reports a change, and say so when their subject is gone. */
-import { DebouncedRefresh } from "./debounced-refresh.js";
+import { DebouncedRefresh } from "./timing.js";
 import { byId, setText } from "./dom.js";
 import { EventStream } from "../events/event-stream.js";
 

@@ -7,7 +7,7 @@ import { call, experimentUrl, jobUrl, messageOf } from "./api.js";
 import { h, patchChildren, setText } from "./dom.js";
 import { stateWord } from "./job-state.js";
 import { registerKeys } from "./keys.js";
-import { latestWins } from "./latest-wins.js";
+import { latestWins } from "./timing.js";
 
 const MAX_FOUND = 8;
 

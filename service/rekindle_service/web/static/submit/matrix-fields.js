@@ -53,7 +53,7 @@ export function lostOf({ matrix, measure }) {
 }
 
 /** A line for each parameter: `--lr = 0.1, 0.01`. @param {string} lines @returns {Record<string, unknown[]>} */
-export function parseMatrix(lines) {
+function parseMatrix(lines) {
   const parts = lines.split("\n").filter((line) => line.trim()).map((line) => {
     const at = line.indexOf("=");
     return at < 0 ? [line.trim(), ""] : [line.slice(0, at).trim(), line.slice(at + 1)];

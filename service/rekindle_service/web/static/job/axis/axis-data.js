@@ -5,8 +5,7 @@
  * @import { Lanes, TimeBreakdown } from "../../shared/api-types.d.ts"
  */
 import { call, warn } from "../../shared/api.js";
-import { latestWins } from "../../shared/latest-wins.js";
-import { everySecond } from "../../shared/ticker.js";
+import { everySecond, latestWins } from "../../shared/timing.js";
 import { secondsOf } from "./axis-model.js";
 import { getView } from "./view-state.js";
 
