@@ -158,7 +158,7 @@ def test_the_machine_is_shown_now_and_over_time(page: Page, play: Play) -> None:
     page.goto("/")
     page.get_by_role("link", name="Machine").click()
     figures = page.locator("#machine-figures")
-    for words in ("Processor", "Memory", "Job disk", "free of"):
+    for words in ("CPU", "Memory", "Job disk", "free of"):
         expect(figures).to_contain_text(words)
     held = page.locator("#devices tr").filter(has_text="holder")
     expect(held).to_have_count(2)

@@ -38,7 +38,7 @@ function showMeters({ cpu_percent: cpu, cores, memory, disk }) {
   const space = (/** @type {string} */ name, /** @type {Machine["disk"]["home"]} */ { free_bytes: free, total_bytes: total }) =>
     meter(name, 1 - free / total, bytes(free), `free of ${bytes(total)}`);
   byId("machine-figures").replaceChildren(
-    meter("Processor", cpu === null ? null : cpu / 100, cpu === null ? "–" : `${Math.round(cpu)} %`, `of ${count(cores)} cores`, false),
+    meter("CPU", cpu === null ? null : cpu / 100, cpu === null ? "–" : `${Math.round(cpu)} %`, `of ${count(cores)} cores`, false),
     meter("Memory", memory.used_bytes / memory.total_bytes, bytes(memory.used_bytes), `of ${bytes(memory.total_bytes)} in use`),
     space("Job disk", disk.home),
     ...(disk.shared_memory ? [space("Shared memory", disk.shared_memory)] : []),
@@ -115,7 +115,7 @@ function seriesOf({ history, memory, disk, devices, cpu_percent: cpu }) {
   ];
   return [
     ...(gpus.length ? gpuSeries : []),
-    { name: "Processor", unit: "%", max: 100, curves: machine((sample) => sample.cpu_percent), latest: cpu === null ? "" : `${Math.round(cpu)} % now` },
+    { name: "CPU", unit: "%", max: 100, curves: machine((sample) => sample.cpu_percent), latest: cpu === null ? "" : `${Math.round(cpu)} % now` },
     { name: "Memory in use", unit: "GB", max: gigabytes(memory.total_bytes), curves: machine((sample) => gigabytes(sample.memory_used_bytes)), latest: `${bytes(memory.used_bytes)} now` },
     { name: "Free on the job disk", unit: "GB", max: null, curves: machine((sample) => gigabytes(sample.disk_free_bytes)), latest: `${bytes(disk.home.free_bytes)} now` },
   ];

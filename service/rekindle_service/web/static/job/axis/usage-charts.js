@@ -15,7 +15,7 @@ const CORE = 100; // percent
 
 /** Name, unit and values of each chart. @type {[string, string, (attempt: AttemptLanes) => (number | null)[]][]} */
 const CHARTS = [
-  ["Processor", "cores", ({ totals }) => totals.cpu_percent.map((percent) => percent && Math.round(percent) / CORE)],
+  ["CPU", "cores", ({ totals }) => totals.cpu_percent.map((percent) => percent && Math.round(percent) / CORE)],
   ["Memory", "GB", ({ totals }) => totals.rss_bytes.map((bytes) => (bytes ? bytes / GIGABYTE : null))],
   ["GPU utilization", "%", ({ totals }) => totals.gpu_percent],
   ["GPU memory", "GB", ({ totals }) => totals.gpu_memory_bytes.map((bytes) => bytes && bytes / GIGABYTE)],
