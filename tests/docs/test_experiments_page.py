@@ -3,8 +3,8 @@
 import tomllib
 
 from doc_pages import ROOT, blocks
-from rekindle_service.api.schemas.experiments import ExperimentCreate
 from rekindle_service.experiments import built_in
+from rekindle_service.schemas.experiment_json import ExperimentCreate
 
 PAGE = (ROOT / "docs" / "experiments.md").read_text()
 

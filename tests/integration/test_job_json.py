@@ -10,9 +10,9 @@ from job_examples import a_job, open_store
 from rekindle.contract.states import JobState
 from rekindle_service.api import job_json
 from rekindle_service.api.job_json import JobJson, spliced
-from rekindle_service.api.pagination import Page
-from rekindle_service.api.schemas.jobs import JobPublic
 from rekindle_service.api.serializers import job_public
+from rekindle_service.schemas.fields import Page
+from rekindle_service.schemas.job_json import JobPublic
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 

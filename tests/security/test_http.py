@@ -22,9 +22,9 @@ from rekindle_service.api.downloads import Download
 from rekindle_service.api.middleware import request_body
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.routes import events
-from rekindle_service.api.schemas.requests import JobCreate
 from rekindle_service.jobs.packaging import git_checkout
 from rekindle_service.run_readers.zip_stream import Member, zip_stream
+from rekindle_service.schemas.job_requests import JobCreate
 from security.conftest import BEARER, Served
 
 JSON = {"Content-Type": "application/json"}

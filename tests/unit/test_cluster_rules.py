@@ -11,13 +11,13 @@ from fakes.fake_slurm import FakeSlurm
 from job_examples import a_submission, cpu_machine
 from rekindle.contract.job import JobSpec, LaunchMode, LinkRule, SlurmOptions
 from rekindle_service.api.request_conversion import submission_of
-from rekindle_service.api.schemas.requests import JobCreate
 from rekindle_service.api.validation_errors import field_errors
 from rekindle_service.jobs.cluster_rules import cluster_rules
 from rekindle_service.jobs.placement import place
 from rekindle_service.launchers.slurm.batch_job import extra_error
 from rekindle_service.launchers.slurm.cluster import SlurmCluster
 from rekindle_service.launchers.slurm.commands import SlurmCommands
+from rekindle_service.schemas.job_requests import JobCreate
 
 
 def spec_of(**body: Any) -> JobSpec:

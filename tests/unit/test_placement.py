@@ -9,13 +9,13 @@ from job_examples import a_submission as asked
 from job_examples import cpu_machine, gpu_machine
 from rekindle.contract.job import LaunchMode, LinkRule, SlurmOptions, TargetKind
 from rekindle_service.api.request_conversion import plan_experiment
-from rekindle_service.api.schemas.experiments import ExperimentCreate
 from rekindle_service.config.home import new_job_id
 from rekindle_service.jobs.placement import place, placement_errors
 from rekindle_service.jobs.submitter import new_job
 from rekindle_service.jobs.validation import validate
 from rekindle_service.machine.devices import Machine
 from rekindle_service.scheduler.allocation import Situation, allocate
+from rekindle_service.schemas.experiment_json import ExperimentCreate
 
 _LINKED = gpu_machine(8, {(5, 6): "nvlink", (5, 7): "sys", (6, 7): "sys"})
 GPUS = Machine((*_LINKED.slots, *cpu_machine(2).slots), _LINKED.links)

@@ -2,31 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import Depends, Query
 
-from rekindle_service.api.schemas.common import ApiModel
+from rekindle_service.schemas.fields import Page
 from rekindle_service.store.tables import Experiment, Job
 
 T = TypeVar("T")
-U = TypeVar("U")
 Row = TypeVar("Row", Job, Experiment)
 
 MAX = (1 << 63) - 1
 CURSOR = "`next` of the previous page"
-
-
-class Page(ApiModel, Generic[T]):
-    """Page of results. Pagination: send `next` as the query parameter `cursor` to get the page that follows."""
-
-    items: list[T]
-    """Results of this page."""
-    next: str | None = None
-    """Cursor of the next page; null on the last page."""
-
-    def map(self, convert: Callable[[T], U]) -> "Page[U]":
-        return Page(items=[convert(item) for item in self.items], next=self.next)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from rekindle_service.api.middleware.responses import SECURITY_HEADERS
-from rekindle_service.api.schemas.common import ApiModel
 from rekindle_service.api.validation_errors import field_errors, truncate
 from rekindle_service.jobs.submission import BusyError, FieldError, SubmissionError
+from rekindle_service.schemas.fields import ApiModel
 from rekindle_service.store import QueueFullError, StorageError
 
 _log = structlog.get_logger(__name__)

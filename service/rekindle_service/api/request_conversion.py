@@ -13,10 +13,6 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rekindle.contract.job import HIDDEN, JobSpec, TargetKind
-from rekindle_service.api.schemas.experiments import ExperimentCreate
-from rekindle_service.api.schemas.field_types import MAX_NAME_LENGTH
-from rekindle_service.api.schemas.job_options import JobOptions, SlurmRequest
-from rekindle_service.api.schemas.requests import JobCreate
 from rekindle_service.api.validation_errors import field_errors
 from rekindle_service.config.home import new_job_id
 from rekindle_service.experiments import built_in
@@ -27,6 +23,9 @@ from rekindle_service.jobs.idempotency import IdempotencyKey
 from rekindle_service.jobs.submission import CodeOrigin, FieldError, Submission, SubmissionError
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.hardware import describe
+from rekindle_service.schemas.experiment_json import ExperimentCreate
+from rekindle_service.schemas.fields import MAX_NAME_LENGTH
+from rekindle_service.schemas.job_requests import JobCreate, JobOptions, SlurmRequest
 from rekindle_service.store.tables import Experiment
 from rekindle_service.suggestions import did_you_mean
 

@@ -12,13 +12,6 @@ from rekindle.contract.run_dir.attempt_history import AttemptInfo, replayed_step
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.usage import UsageSample
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobState
-from rekindle_service.api.schemas.attempts import AttemptPublic
-from rekindle_service.api.schemas.experiments import BestResultPublic, ExperimentPublic, ExperimentSummary, TrialPublic
-from rekindle_service.api.schemas.job_options import RankRange
-from rekindle_service.api.schemas.job_queue import QueuedJob
-from rekindle_service.api.schemas.jobs import DisplacedJob, JobPublic, ValidatedJob
-from rekindle_service.api.schemas.overview import OverviewItem
-from rekindle_service.api.schemas.ranks import RankPublic, UsagePublic
 from rekindle_service.config.home import Home
 from rekindle_service.experiments.comparison import Measure, best_of, best_result, compare, default_measures
 from rekindle_service.experiments.matrix import MAX_JOBS, Trial
@@ -31,6 +24,12 @@ from rekindle_service.jobs.time_breakdown import occupied_seconds
 from rekindle_service.run_readers.metrics import Series, read_run_series
 from rekindle_service.run_readers.ranks import read_ranks
 from rekindle_service.run_readers.usage import latest_usage
+from rekindle_service.schemas.attempt_json import AttemptPublic
+from rekindle_service.schemas.experiment_json import BestResultPublic, ExperimentPublic, ExperimentSummary, TrialPublic
+from rekindle_service.schemas.job_json import DisplacedJob, JobPublic, ValidatedJob
+from rekindle_service.schemas.job_requests import RankRange
+from rekindle_service.schemas.queue_json import OverviewItem, QueuedJob
+from rekindle_service.schemas.rank_json import RankPublic, UsagePublic
 from rekindle_service.store.tables import Attempt, Experiment, Job
 
 _JOB_COLUMNS = tuple(name for name in JobPublic.model_fields if name in Job.model_fields)

@@ -15,12 +15,12 @@ from pydantic import BaseModel
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.api.dependencies import AppState
-from rekindle_service.api.schemas.common import ApiModel
-from rekindle_service.api.schemas.ranks import RankPublic
 from rekindle_service.api.serializers import job_public, ranks_public
 from rekindle_service.run_readers.logs import open_or_empty, read_chunk, tail_offset
 from rekindle_service.run_readers.metrics import metric_files, read_metric_lines
 from rekindle_service.run_readers.ranks import read_attempts
+from rekindle_service.schemas.fields import ApiModel
+from rekindle_service.schemas.rank_json import RankPublic
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 

@@ -8,10 +8,11 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from rekindle_service.access.permissions import Scope
 from rekindle_service.access.tokens import is_valid
 from rekindle_service.api.dependencies import AppStateDep
-from rekindle_service.api.pagination import Page, PageParamsDep, RowPageParamsDep, paginate
+from rekindle_service.api.pagination import PageParamsDep, RowPageParamsDep, paginate
 from rekindle_service.api.permissions import AdminDep, IdentityDep
 from rekindle_service.api.problem_details import ProblemError
-from rekindle_service.api.schemas.access import AuditPublic, Me, TokenCreate, TokenCreated, TokenPublic
+from rekindle_service.schemas.access_json import AuditPublic, Me, TokenCreate, TokenCreated, TokenPublic
+from rekindle_service.schemas.fields import Page
 from rekindle_service.store.access_tables import AccessToken
 
 router = APIRouter(tags=["access"])

@@ -7,13 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from rekindle_service.api.dependencies import AppStateDep, JobDep, RunDirDep
-from rekindle_service.api.pagination import Page, PageParamsDep, paginate
+from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problem_details import invalid_field
-from rekindle_service.api.schemas.attempts import AttemptPublic, EventPublic, IntervalPublic, TimeBreakdown
 from rekindle_service.api.serializers import attempts_public, with_arguments
 from rekindle_service.jobs.time_breakdown import goodput, time_breakdown, totals
 from rekindle_service.run_readers.lanes import Lanes, read_lanes
 from rekindle_service.run_readers.ranks import read_attempts, read_rank_zero_status
+from rekindle_service.schemas.attempt_json import AttemptPublic, EventPublic, IntervalPublic, TimeBreakdown
+from rekindle_service.schemas.fields import Page
 
 router = APIRouter(tags=["attempts"])
 _SHORTEST = 0.001  # seconds that lanes have where a job has ended before its submission by a clock that was set back

@@ -9,10 +9,13 @@ from fastapi import APIRouter, Query
 
 from rekindle_service.access.permissions import Identity, Scope
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
-from rekindle_service.api.pagination import Page, PageParamsDep, paginate
+from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.permissions import IdentityDep
 from rekindle_service.api.problem_details import ProblemError
-from rekindle_service.api.schemas.disk import (
+from rekindle_service.retention.rules import Item, Rules
+from rekindle_service.retention.usage_ledger import JobUsage as JobBytes
+from rekindle_service.retention.usage_ledger import OwnerUsage as OwnerSum
+from rekindle_service.schemas.disk_json import (
     DiskUsage,
     JobUsage,
     KindBytes,
@@ -23,9 +26,7 @@ from rekindle_service.api.schemas.disk import (
     PruneResult,
     StuckDeletion,
 )
-from rekindle_service.retention.rules import Item, Rules
-from rekindle_service.retention.usage_ledger import JobUsage as JobBytes
-from rekindle_service.retention.usage_ledger import OwnerUsage as OwnerSum
+from rekindle_service.schemas.fields import Page
 from rekindle_service.store.retention_store import JobEntry
 
 router = APIRouter(tags=["disk"])

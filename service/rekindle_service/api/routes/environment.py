@@ -6,11 +6,12 @@ from fastapi import APIRouter, Query
 
 from rekindle.contract.files import read_json
 from rekindle_service.api.dependencies import AppStateDep, JobDep, RunDirDep, readable_job
-from rekindle_service.api.pagination import Page, PageParamsDep, paginate
+from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.permissions import IdentityDep
 from rekindle_service.api.problem_details import ProblemError
-from rekindle_service.api.schemas.job_files import CodePublic, ConfigurationPublic, FileDifferencePublic
 from rekindle_service.jobs.packaging.code_diff import differences, read_manifest
+from rekindle_service.schemas.attempt_json import CodePublic, ConfigurationPublic, FileDifferencePublic
+from rekindle_service.schemas.fields import Page
 
 router = APIRouter(tags=["environment"])
 

@@ -13,8 +13,8 @@ from rekindle_service.api.dependencies import AppStateDep, readable_job
 from rekindle_service.api.event_stream.feed import Feed, LogSubscription
 from rekindle_service.api.permissions import IdentityDep
 from rekindle_service.api.problem_details import ProblemError, invalid_field
-from rekindle_service.api.schemas.jobs import Hello
 from rekindle_service.api.worker_pools import EVENTS
+from rekindle_service.schemas.job_json import Hello
 from rekindle_service.store import StorageError
 
 router = APIRouter(tags=["events"])

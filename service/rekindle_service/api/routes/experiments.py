@@ -9,18 +9,10 @@ from pydantic import StringConstraints
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy, submitted_by
 from rekindle_service.api.job_references import resolve_experiment
-from rekindle_service.api.pagination import Page, PageParamsDep, RowPageParamsDep, paginate
+from rekindle_service.api.pagination import PageParamsDep, RowPageParamsDep, paginate
 from rekindle_service.api.permissions import IdempotencyKey, IdentityDep, require_access
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.request_conversion import keyed, plan_experiment
-from rekindle_service.api.schemas.experiments import (
-    BestResultPublic,
-    BuiltIn,
-    CurvePublic,
-    ExperimentCreate,
-    ExperimentPublic,
-    ExperimentSummary,
-)
 from rekindle_service.api.serializers import experiment_best, experiment_public, experiment_summary
 from rekindle_service.api.worker_pools import SUBMISSIONS
 from rekindle_service.config.home import is_job_id
@@ -31,6 +23,15 @@ from rekindle_service.experiments.submitter import known_experiment, submit_jobs
 from rekindle_service.jobs import actions
 from rekindle_service.run_readers.downsampling import downsample
 from rekindle_service.run_readers.metrics import read_run_series
+from rekindle_service.schemas.experiment_json import (
+    BestResultPublic,
+    BuiltIn,
+    CurvePublic,
+    ExperimentCreate,
+    ExperimentPublic,
+    ExperimentSummary,
+)
+from rekindle_service.schemas.fields import Page
 from rekindle_service.store.tables import Experiment
 
 router = APIRouter(tags=["experiments"])

@@ -11,8 +11,8 @@ from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.job_json import spliced
 from rekindle_service.api.pagination import CURSOR, MAX
-from rekindle_service.api.schemas.job_queue import OwnerShare, Queue
 from rekindle_service.jobs.quotas import owner_of, slots_by_owner
+from rekindle_service.schemas.queue_json import OwnerShare, Queue
 from rekindle_service.store.job_lists import JobKey
 from rekindle_service.store.tables import LOCAL
 from rekindle_service.store.usage_store import Usage

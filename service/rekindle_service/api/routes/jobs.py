@@ -12,13 +12,11 @@ from rekindle_service.access.permissions import Identity
 from rekindle_service.api.dependencies import AppState, AppStateDep, JobDep, ReadableBy, RunDirDep, submitted_by
 from rekindle_service.api.job_json import spliced
 from rekindle_service.api.job_references import resolve_job
-from rekindle_service.api.pagination import Page, RowPageParamsDep
+from rekindle_service.api.pagination import RowPageParamsDep
 from rekindle_service.api.permissions import IdempotencyKey, IdentityDep
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.request_conversion import keyed, submission_of
 from rekindle_service.api.routes.snapshots import require_resumable
-from rekindle_service.api.schemas.jobs import JobPublic, QueueStats, SlotCount, ValidatedJob
-from rekindle_service.api.schemas.requests import JobCreate, JobPatch, ResumeRequest
 from rekindle_service.api.serializers import job_public, validated_job
 from rekindle_service.api.worker_pools import SUBMISSIONS
 from rekindle_service.experiments.job_array import MAX_ARRAY
@@ -27,6 +25,9 @@ from rekindle_service.jobs import actions
 from rekindle_service.jobs.job_filter import find_jobs, parse_filter
 from rekindle_service.jobs.quotas import priority_errors
 from rekindle_service.jobs.submission import SubmissionError
+from rekindle_service.schemas.fields import Page
+from rekindle_service.schemas.job_json import JobPublic, QueueStats, SlotCount, ValidatedJob
+from rekindle_service.schemas.job_requests import JobCreate, JobPatch, ResumeRequest
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 

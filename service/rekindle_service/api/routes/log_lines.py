@@ -12,12 +12,12 @@ from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.api.dependencies import AttemptDep, JobDep, RankDep, RunDirDep, require_rank
 from rekindle_service.api.problem_details import invalid_field
 from rekindle_service.api.routes.logs import IsRegex, SearchText, Stream, StreamName, compile_regex
-from rekindle_service.api.schemas.log_lines import LogLines, LogTime, LogTimesPublic
 from rekindle_service.machine.monitor import evenly_spaced
 from rekindle_service.run_readers.log_levels import LogLevel
 from rekindle_service.run_readers.log_times import read_log_times
 from rekindle_service.run_readers.merged_log import LinePage, MergedLog, Position, ReadLimits, TimedLine
 from rekindle_service.run_readers.ranks import rank_numbers
+from rekindle_service.schemas.rank_json import LogLines, LogTime, LogTimesPublic
 from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["logs"])

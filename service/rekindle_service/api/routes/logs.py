@@ -17,7 +17,6 @@ from rekindle_service.api.dependencies import AttemptDep, JobDep, RankDep, RunDi
 from rekindle_service.api.downloads import Download
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problem_details import PROBLEM_CONTENT, ProblemError, invalid_field
-from rekindle_service.api.schemas.ranks import AttemptMatches, LogMatches, RankMatches
 from rekindle_service.run_readers.line_numbers import line_number
 from rekindle_service.run_readers.log_search import (
     RegexError,
@@ -31,6 +30,7 @@ from rekindle_service.run_readers.log_spans import Span, hole_at, span_at, total
 from rekindle_service.run_readers.logs import iter_bytes, open_or_empty, read_chunk, size_of, tail_offset
 from rekindle_service.run_readers.ranks import rank_numbers, read_attempts
 from rekindle_service.run_readers.zip_stream import Member, zip_stream
+from rekindle_service.schemas.rank_json import AttemptMatches, LogMatches, RankMatches
 from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["logs"])

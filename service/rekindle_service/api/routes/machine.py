@@ -12,7 +12,10 @@ from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.permissions import AdminDep
 from rekindle_service.api.problem_details import ProblemError
-from rekindle_service.api.schemas.machine import (
+from rekindle_service.api.serializers import excluded_nodes
+from rekindle_service.machine import monitor
+from rekindle_service.machine.devices import Slot
+from rekindle_service.schemas.machine_json import (
     DeviceDisable,
     DevicePublic,
     Devices,
@@ -23,9 +26,6 @@ from rekindle_service.api.schemas.machine import (
     MachineSample,
     Memory,
 )
-from rekindle_service.api.serializers import excluded_nodes
-from rekindle_service.machine import monitor
-from rekindle_service.machine.devices import Slot
 from rekindle_service.store.tables import DeviceState, Job
 
 router = APIRouter(tags=["devices"])

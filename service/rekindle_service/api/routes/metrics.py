@@ -7,9 +7,8 @@ from pydantic import StringConstraints
 
 from rekindle.contract.run_dir.usage import UsageSample
 from rekindle_service.api.dependencies import AttemptNumber, JobDep, RunDirDep, find_attempt
-from rekindle_service.api.pagination import Page, PageParamsDep, paginate
+from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError
-from rekindle_service.api.schemas.ranks import MetricName, MetricSeries, UsageSeries
 from rekindle_service.api.serializers import usage_public
 from rekindle_service.experiments.goals import guess_goal
 from rekindle_service.machine.monitor import evenly_spaced
@@ -17,6 +16,8 @@ from rekindle_service.run_readers.downsampling import Point
 from rekindle_service.run_readers.metrics import read_attempt_latest, read_attempt_series
 from rekindle_service.run_readers.ranks import read_attempts
 from rekindle_service.run_readers.usage import read_usage
+from rekindle_service.schemas.fields import Page
+from rekindle_service.schemas.rank_json import MetricName, MetricSeries, UsageSeries
 
 router = APIRouter(tags=["metrics"])
 

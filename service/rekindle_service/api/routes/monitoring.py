@@ -15,9 +15,9 @@ from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.states import HOLDING_SLOTS, JobState
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.problem_details import RESPONSES
-from rekindle_service.api.schemas.machine import Health, Readiness
 from rekindle_service.api.worker_pools import CHECKS
 from rekindle_service.sanitize import sanitize_line
+from rekindle_service.schemas.machine_json import Health, Readiness
 from rekindle_service.store import StorageError
 from rekindle_service.store.tables import Job
 from rekindle_service.store.totals import Totals

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Response
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent
 from rekindle_service.api.dependencies import AppState, AppStateDep, ChangeableBy, ReadableBy
 from rekindle_service.api.job_json import spliced, to_json
-from rekindle_service.api.schemas.overview import Overview, OverviewCounts, OverviewItem
 from rekindle_service.api.serializers import experiment_summary
+from rekindle_service.schemas.queue_json import Overview, OverviewCounts, OverviewItem
 from rekindle_service.store.job_lists import JobKey, key_of
 from rekindle_service.store.overview_store import EndedExperiment
 

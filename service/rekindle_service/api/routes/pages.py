@@ -14,9 +14,9 @@ from rekindle_service.api.job_references import resolve_job
 from rekindle_service.api.middleware.auth import address_of, is_same_origin, refuse_wrong_token
 from rekindle_service.api.permissions import IdentityDep
 from rekindle_service.api.problem_details import ProblemError
-from rekindle_service.api.schemas.requests import Login
 from rekindle_service.api.static_files import page_files
 from rekindle_service.config.home import is_job_id
+from rekindle_service.schemas.access_json import Login
 
 _WEB = Path(__file__).parents[2] / "web"
 _TEMPLATES = Jinja2Templates(

@@ -11,15 +11,16 @@ from rekindle.contract.run_dir.rank_records import RankState
 from rekindle.contract.safe_open import stat_beneath
 from rekindle.contract.states import JobState
 from rekindle_service.api.dependencies import AttemptDep, AttemptNumber, JobDep, RankDep, RunDirDep, find_attempt
-from rekindle_service.api.pagination import Page, PageParamsDep, paginate
+from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError, invalid_field
-from rekindle_service.api.schemas.attempts import ChaosPublic
-from rekindle_service.api.schemas.ranks import RankPublic, StackPublic
-from rekindle_service.api.schemas.requests import ChaosRequest
 from rekindle_service.api.serializers import ranks_public
 from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.run_readers.snapshots import read_snapshots
 from rekindle_service.run_readers.stacks import wait_for_stack
+from rekindle_service.schemas.attempt_json import ChaosPublic
+from rekindle_service.schemas.fields import Page
+from rekindle_service.schemas.job_requests import ChaosRequest
+from rekindle_service.schemas.rank_json import RankPublic, StackPublic
 from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["ranks"])

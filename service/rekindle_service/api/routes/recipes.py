@@ -4,8 +4,8 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from rekindle.recipes.catalog import RECIPES, RecipeOption
-from rekindle_service.api.pagination import Page, PageParamsDep, paginate
-from rekindle_service.api.schemas.common import ResponseModel
+from rekindle_service.api.pagination import PageParamsDep, paginate
+from rekindle_service.schemas.fields import Page, ResponseModel
 
 router = APIRouter(tags=["recipes"])
 

@@ -13,12 +13,12 @@ from rekindle_service.api.downloads import Download
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.routes.logs import ZIP, attachment
-from rekindle_service.api.schemas.job_files import SnapshotList, SnapshotPublic
 from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.jobs import actions
 from rekindle_service.run_readers.ranks import read_attempts, read_rank_zero_status
 from rekindle_service.run_readers.snapshots import read_snapshots, snapshot_files
 from rekindle_service.run_readers.zip_stream import Member, zip_stream
+from rekindle_service.schemas.attempt_json import SnapshotList, SnapshotPublic
 from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["snapshots"])

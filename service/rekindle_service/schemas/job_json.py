@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from rekindle.contract.states import JobState
-from rekindle_service.api.schemas.common import ApiModel, JsonObject, Timestamp, Utf8Str
-from rekindle_service.api.schemas.job_options import JobOptions, NodeRange, RankRange, SlurmRequest
+from rekindle_service.schemas.fields import ApiModel, JsonObject, Timestamp, Utf8Str
+from rekindle_service.schemas.job_requests import JobOptions, NodeRange, RankRange, SlurmRequest
 
 
 class Target(ApiModel):

@@ -7,12 +7,10 @@ from pydantic import Field, StringConstraints
 
 from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.nvml import GpuReading
-from rekindle_service.api.pagination import Page
-from rekindle_service.api.schemas.common import ApiModel, ResponseModel, Timestamp, Utf8Str
-from rekindle_service.api.schemas.field_types import RequestModel
 from rekindle_service.machine.devices import Link, Slot
 from rekindle_service.machine.health import DeviceUser
 from rekindle_service.machine.monitor import Space
+from rekindle_service.schemas.fields import ApiModel, Page, RequestModel, ResponseModel, Timestamp, Utf8Str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

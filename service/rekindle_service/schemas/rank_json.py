@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
+from pydantic import RootModel
+
 from rekindle.contract.run_dir.usage import GpuUsage
-from rekindle_service.api.pagination import Page
-from rekindle_service.api.schemas.common import ApiModel, MetricPoint, Timestamp
 from rekindle_service.experiments.goals import Goal
 from rekindle_service.run_readers.log_search import Match
+from rekindle_service.run_readers.merged_log import TimedLine
 from rekindle_service.run_readers.ranks import RankRow
+from rekindle_service.schemas.fields import ApiModel, MetricPoint, Page, Timestamp
 
 
 class UsagePublic(ApiModel):
@@ -120,3 +122,42 @@ class MetricName(ApiModel):
     """Latest value; null where not finite."""
     goal: Goal | None
     """`min` or `max`: whether low or high values are better, as its name suggests; null where it does not."""
+
+
+class LogLines(ApiModel):
+    """Lines of several logs of an attempt, in the order in which they were written."""
+
+    attempt: int
+    """Number of the attempt."""
+    items: list[TimedLine]
+    """Lines in order."""
+    next: str | None
+    """Cursor for `after`: the lines that follow; null where nothing was read."""
+    previous: str | None
+    """Cursor for `before`: the lines before these; null where nothing was read."""
+    complete: bool
+    """Whether nothing more follows in the direction of reading, at present."""
+    ended: bool
+    """Whether the attempt has ended, so that nothing more will be written."""
+    has_times: bool
+    """False where nobody has recorded when the lines were written: they are in the order of ranks and streams."""
+    unfinished: list[TimedLine]
+    """Last line of each log that has no line break yet, as far as it was written; only where `complete` is true."""
+
+
+class LogTime(RootModel[tuple[int, float]]):
+    """Offset of a byte, and seconds since the epoch."""
+
+
+class LogTimesPublic(ApiModel):
+    """When the bytes of one log were written."""
+
+    attempt: int
+    """Number of the attempt."""
+    rank: int
+    """Global rank."""
+    stream: str
+    """`stdout` or `stderr`."""
+    items: list[LogTime]
+    """Pairs of an offset and seconds since the epoch: the bytes from the offset before up to this one were written
+    then. Empty where nobody has recorded it."""

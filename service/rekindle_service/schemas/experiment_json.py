@@ -5,12 +5,21 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from rekindle_service.api.schemas.common import ApiModel, JsonObject, MetricPoint, Timestamp
-from rekindle_service.api.schemas.field_types import Argument, Name, RequestModel, no_nul, require_one
 from rekindle_service.experiments.comparison import Aggregation, Row
 from rekindle_service.experiments.goals import Goal
 from rekindle_service.experiments.job_array import MAX_ARRAY, parse_array
 from rekindle_service.experiments.matrix import JOB_FIELDS, MAX_JOBS, is_option
+from rekindle_service.schemas.fields import (
+    ApiModel,
+    Argument,
+    JsonObject,
+    MetricPoint,
+    Name,
+    RequestModel,
+    Timestamp,
+    no_nul,
+    require_one,
+)
 from rekindle_service.suggestions import did_you_mean
 
 _KIND_HINT = "GET /api/v1/experiments/builtin lists the built-in experiments with their definitions"

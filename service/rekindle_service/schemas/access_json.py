@@ -5,8 +5,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from rekindle_service.access.permissions import PERSON, Scope, Via
-from rekindle_service.api.schemas.common import ApiModel, ResponseModel, Timestamp
-from rekindle_service.api.schemas.field_types import RequestModel
+from rekindle_service.schemas.fields import ApiModel, RequestModel, ResponseModel, Timestamp
 
 _MAX_SECONDS = 100 * 365 * 24 * 3600
 
@@ -94,3 +93,10 @@ class AuditPublic(ResponseModel):
     """HTTP status of the response."""
     detail: str
     """Further details; "" where there are none."""
+
+
+class Login(RequestModel):
+    """Login of a browser with the token."""
+
+    token: Annotated[str, StringConstraints(max_length=1000)]
+    """The token, as `rekindle token` prints it."""

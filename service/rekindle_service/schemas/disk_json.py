@@ -4,10 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rekindle_service.api.pagination import Page
-from rekindle_service.api.schemas.common import ApiModel, ResponseModel, Timestamp
-from rekindle_service.api.schemas.field_types import RequestModel
 from rekindle_service.retention.rules import ItemKind
+from rekindle_service.schemas.fields import ApiModel, Page, RequestModel, ResponseModel, Timestamp
 
 
 class KindBytes(ApiModel):
