@@ -21,7 +21,7 @@ from pathlib import Path
 from rekindle.contract.environment import attempt_environment
 from rekindle.contract.job import JobSpec, LaunchMode
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.torchrun.launcher import AgentLauncher
+from rekindle.keeper.torchrun.agent_launcher import AgentLauncher
 from rekindle.keeper.torchrun.node_plan import NodePlan
 from rekindle.keeper.torchrun.preload import preload
 from rekindle.keeper.torchrun.store_server import start_store_server

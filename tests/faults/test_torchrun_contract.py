@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import rekindle.keeper.torchrun.launcher
+import rekindle.keeper.torchrun.agent_launcher
 from rekindle.contract.environment import clean_environment
 from rekindle.keeper.torchrun import preload
 
@@ -32,7 +32,7 @@ def launch(
     """Run two ranks with the keeper's own arguments: how torchrun ended, its pid, and what each rank has seen."""
     script = directory / "rank.py"
     script.write_text(_RANK)
-    argv = rekindle.keeper.torchrun.launcher.torchrun_argv(
+    argv = rekindle.keeper.torchrun.agent_launcher.torchrun_argv(
         world_size=2, rendezvous_id="contract.1", log_dir=directory / "logs", warm=warm
     )
     argv = argv[: argv.index("--run-path" if warm else "-m")] + (["--run-path"] if warm else []) + [str(script)]

@@ -41,7 +41,7 @@ from rekindle.keeper.cluster.ownership import LaunchOwner
 from rekindle.keeper.cluster.versions import difference
 from rekindle.keeper.event_loop import EventLoop
 from rekindle.keeper.hangs.culprit import RankObservation, WorldObservation
-from rekindle.keeper.ranks.probe import RankSample
+from rekindle.keeper.rank_processes.probe import RankSample
 
 SECRET = "s" * 64  # of a test
 VERSIONS = Versions("1", "2", "3")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rekindle.contract.processes import ProcessIdentity, descendants
-from rekindle.keeper.ranks.processes import kill_all, reap_children
+from rekindle.keeper.rank_processes.process_tree import kill_all, reap_children
 
 _NOBODY = 65534
 _SHARER = """

@@ -7,7 +7,7 @@ import pytest
 
 from rekindle.contract.python_stacks import Frame, waits_for_gpu
 from rekindle.keeper.hangs.dead_loop import SAMPLES, BusySample, DeadLoopDetector
-from rekindle.keeper.ranks.probe import main_thread_events
+from rekindle.keeper.rank_processes.probe import main_thread_events
 
 CODE = Path("/code")
 MAIN = Frame("/code/train.py", 30, "<module>")

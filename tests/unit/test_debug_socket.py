@@ -15,7 +15,7 @@ from rekindle.contract.files import write_json
 from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import RankState, RankStatus
-from rekindle.keeper.ranks.probe import probe
+from rekindle.keeper.rank_processes.probe import probe
 from rekindle.rank import handlers
 
 

@@ -9,7 +9,7 @@ from rekindle.contract.run_dir.journal import RecordType, read_journal
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.fault_injection import corrupt, inject_fault, latest_snapshot
-from rekindle.keeper.ranks.table import RankTable
+from rekindle.keeper.rank_processes.table import RankTable
 
 
 def snapshot(directory: Path, name: str, *, committed: bool = True) -> Path:

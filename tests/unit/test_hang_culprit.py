@@ -8,7 +8,7 @@ import pytest
 from rekindle.contract.debug_socket import Collective
 from rekindle.contract.python_stacks import Frame, crash_dump, crashed_stack, main_stack
 from rekindle.keeper.hangs.culprit import FinishedRank, RankObservation, find_culprit, position_in_code
-from rekindle.keeper.ranks.probe import RankSample
+from rekindle.keeper.rank_processes.probe import RankSample
 
 WAITING = [
     Frame("/lib/torch/distributed/distributed_c10d.py", 3000, "all_reduce"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rekindle.keeper.ranks import kernel_log
+from rekindle.keeper.rank_processes import kernel_log
 
 _LINES = [
     "4,1,900000000,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",

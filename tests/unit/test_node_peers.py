@@ -7,8 +7,7 @@ import pytest
 
 from rekindle.contract import node_peers
 from rekindle.contract.node_peers import NodePeers, OwnerServer
-from rekindle.keeper.torchrun.interfaces import interface_of, node_environment
-from rekindle.keeper.torchrun.node_plan import NodePlan
+from rekindle.keeper.torchrun.node_plan import NodePlan, interface_of, node_environment
 
 SECRET = "ab" * 32
 

@@ -10,7 +10,7 @@ from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.paths import AttemptDir
 from rekindle.contract.run_dir.rank_records import RankDone
 from rekindle.keeper.attempt_result import RankResult
-from rekindle.keeper.ranks.table import RankTable, request_stacks
+from rekindle.keeper.rank_processes.table import RankTable, request_stacks
 
 
 def rank_of(process: subprocess.Popen[bytes]) -> RankResult:

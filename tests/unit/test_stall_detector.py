@@ -10,7 +10,7 @@ from rekindle.keeper.hangs.stall import (
     Pace,
     StallDetector,
 )
-from rekindle.keeper.ranks.probe import RankSample
+from rekindle.keeper.rank_processes.probe import RankSample
 
 
 def sample(

@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from rekindle.keeper.torchrun.interfaces import loopback_interfaces
-from rekindle.keeper.torchrun.launcher import torchrun_argv
+from rekindle.keeper.torchrun.agent_launcher import torchrun_argv
+from rekindle.keeper.torchrun.node_plan import loopback_interfaces
 
 
 def test_torchrun_restarts_nothing_and_warm_ranks_are_forks_but_cold_ones_fresh_interpreters():

@@ -13,7 +13,7 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.environment_info import write_environment_info
 from rekindle.keeper.event_loop import ControlFifo, EventLoop
 from rekindle.keeper.private_environment import SecretError, make_private_tmp, read_secrets
-from rekindle.keeper.ranks.processes import kill_all, reap_children
+from rekindle.keeper.rank_processes.process_tree import kill_all, reap_children
 from rekindle.keeper.spare import is_spare, serve
 from rekindle.keeper.supervisor import Keeper, UnreadableError
 from rekindle.keeper.torchrun.preload import preload

@@ -13,7 +13,7 @@ from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.snapshots import MANIFEST, SnapshotDir
 from rekindle.keeper.buffered_journal import AttemptJournal
-from rekindle.keeper.ranks.table import RankTable, send_signal
+from rekindle.keeper.rank_processes.table import RankTable, send_signal
 
 _SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.STOP: signal.SIGSTOP, Fault.CRASH: signal.SIGSEGV}
 

@@ -14,8 +14,8 @@ from rekindle.keeper.attempt_result import AttemptResult, Ending
 from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.observers.usage import GpuMemory
-from rekindle.keeper.ranks.processes import kill_all, orphans_of, reap_children
-from rekindle.keeper.torchrun.launcher import AgentLauncher
+from rekindle.keeper.rank_processes.process_tree import kill_all, orphans_of, reap_children
+from rekindle.keeper.torchrun.agent_launcher import AgentLauncher
 
 RequestedStop = Callable[[Events], Ending | None]
 

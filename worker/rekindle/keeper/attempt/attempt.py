@@ -29,8 +29,8 @@ from rekindle.keeper.observers.log_times import LogTimes
 from rekindle.keeper.observers.script import ScriptObserver
 from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
 from rekindle.keeper.observers.usage import UsageLog
-from rekindle.keeper.ranks.kernel_log import driver_messages
-from rekindle.keeper.torchrun.launcher import AgentLauncher
+from rekindle.keeper.rank_processes.kernel_log import driver_messages
+from rekindle.keeper.torchrun.agent_launcher import AgentLauncher
 
 LAUNCH_TIMEOUT = 600.0  # seconds for all ranks to start: a cold start imports torch from whatever disk it is on
 STARTUP_QUIET = 0.5  # seconds after the start of the ranks in which the keeper leaves them the processor

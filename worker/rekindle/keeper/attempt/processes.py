@@ -15,9 +15,9 @@ from rekindle.keeper.buffered_journal import AttemptJournal
 from rekindle.keeper.diagnosis import signal_name
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.fault_injection import inject_fault
-from rekindle.keeper.ranks.processes import kill_all, reap_children
-from rekindle.keeper.ranks.table import RankTable, read_crash, request_stacks, send_signal
-from rekindle.keeper.torchrun.launcher import AgentLauncher
+from rekindle.keeper.rank_processes.process_tree import kill_all, reap_children
+from rekindle.keeper.rank_processes.table import RankTable, read_crash, request_stacks, send_signal
+from rekindle.keeper.torchrun.agent_launcher import AgentLauncher
 
 _REFRESH_INTERVAL = 1.0  # seconds
 

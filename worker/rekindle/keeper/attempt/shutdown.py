@@ -13,7 +13,7 @@ from rekindle.keeper.attempt_result import Culprit, Ending, RankResult
 from rekindle.keeper.buffered_journal import AttemptJournal
 from rekindle.keeper.diagnosis import ended_by_sigterm, has_timed_out, is_cascade, root_cause
 from rekindle.keeper.hangs.detector import HangDetector
-from rekindle.keeper.torchrun.launcher import AgentLauncher
+from rekindle.keeper.torchrun.agent_launcher import AgentLauncher
 
 ROOT_CAUSE_GRACE = 2.0  # seconds to wait for the record of the root cause when a cascade was observed first
 FAILURE_GRACE = 5.0  # seconds for the failing rank's own exit functions; the others are killed meanwhile

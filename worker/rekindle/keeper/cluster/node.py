@@ -29,8 +29,8 @@ from rekindle.keeper.cluster.versions import own_versions
 from rekindle.keeper.event_loop import ControlFifo, EventLoop
 from rekindle.keeper.observers.usage import GpuMemory
 from rekindle.keeper.private_environment import SecretError, make_private_tmp, read_secrets
-from rekindle.keeper.ranks.processes import kill_all, orphans_of, reap_children
-from rekindle.keeper.torchrun.launcher import AgentLauncher
+from rekindle.keeper.rank_processes.process_tree import kill_all, orphans_of, reap_children
+from rekindle.keeper.torchrun.agent_launcher import AgentLauncher
 from rekindle.keeper.torchrun.preload import preload
 from rekindle.keeper.torchrun.store_server import start_store_server
 

@@ -32,7 +32,7 @@ from rekindle.keeper.cluster.node_link import LeaderLostError, LinkJournal, Node
 from rekindle.keeper.diagnosis import has_timed_out, root_cause
 from rekindle.keeper.event_loop import EventLoop
 from rekindle.keeper.observers.usage import UsageLog
-from rekindle.keeper.torchrun.launcher import AgentLauncher
+from rekindle.keeper.torchrun.agent_launcher import AgentLauncher
 
 _INTERVAL = 1.0  # seconds
 

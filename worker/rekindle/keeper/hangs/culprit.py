@@ -8,7 +8,7 @@ from rekindle.contract.debug_socket import Collective
 from rekindle.contract.python_stacks import Frame, called_collective, waits_for_peers
 from rekindle.keeper.attempt_result import Culprit
 from rekindle.keeper.hangs.deviation import describe, find_deviation, is_usual
-from rekindle.keeper.ranks.probe import RankSample
+from rekindle.keeper.rank_processes.probe import RankSample
 from rekindle.rank.failure import relative_to_code
 
 _LOADER = "torch/utils/data/dataloader.py"

@@ -36,8 +36,8 @@ from rekindle.keeper.hangs.straggler import (
     WaitShares,
     ranks_behind,
 )
-from rekindle.keeper.ranks.probe import RankSample, kernel_call, main_thread_events, probe
-from rekindle.keeper.ranks.table import request_stacks
+from rekindle.keeper.rank_processes.probe import RankSample, kernel_call, main_thread_events, probe
+from rekindle.keeper.rank_processes.table import request_stacks
 
 INTERVAL = 1.0  # seconds between samples
 _PACE_INTERVAL = 10.0  # seconds between two times at which what was learned is saved

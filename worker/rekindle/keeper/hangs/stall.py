@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rekindle.contract.run_dir.json_records import JsonRecord
-from rekindle.keeper.ranks.probe import RankSample
+from rekindle.keeper.rank_processes.probe import RankSample
 
 MIN_TIMEOUT = 25.0  # seconds, unless the user sets another
 STOPPED_TIMEOUT = 5.0  # seconds for which a rank is stopped by a signal; nothing of it runs meanwhile

@@ -15,7 +15,7 @@ from rekindle.keeper.attempt_result import Crash, RankResult, read_markers, read
 from rekindle.keeper.diagnosis import has_timed_out, is_cascade
 from rekindle.keeper.error_kinds import watchdog_report
 from rekindle.keeper.hangs.culprit import position_in_code
-from rekindle.keeper.ranks.oom_killer import oom_evidence, oom_kills
+from rekindle.keeper.rank_processes.kernel_log import oom_evidence, oom_kills
 
 _MAX_DUMP = 20_000  # characters
 UNEXPLAINED_GRACE = 2.0  # seconds in which it becomes known how a rank has ended

@@ -16,8 +16,7 @@ from rekindle.contract.processes import die_with_parent, set_process_name
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper import process_agent
 from rekindle.keeper.agent import run_warm
-from rekindle.keeper.torchrun.interfaces import loopback_interfaces, node_environment
-from rekindle.keeper.torchrun.node_plan import NodePlan
+from rekindle.keeper.torchrun.node_plan import NodePlan, loopback_interfaces, node_environment
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""The kernel's log, where this user may read it: who ran out of memory, and which GPU has failed."""
+"""The kernel's log, where this user may read it: who ran out of memory, and which GPU has failed.
+
+To a process the out-of-memory killer looks like any SIGKILL.
+"""
 
 import os
 import re
@@ -6,6 +9,7 @@ from pathlib import Path
 
 _GPU = re.compile(r"\(PCI:(?P<bus>[0-9a-f:.]+)\)")
 _KMSG = Path("/dev/kmsg")
+_VMSTAT = Path("/proc/vmstat")
 
 
 def kernel_log() -> list[str] | None:
@@ -43,3 +47,24 @@ def _is_about(text: str, bus_ids: set[str] | None) -> bool:
 def _seconds(head: str) -> float:
     fields = head.split(",")
     return int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdecimal() else 0.0
+
+
+def oom_kills() -> int:
+    """Processes that the kernel has killed for memory since boot, on the whole machine and in its cgroups."""
+    counters = dict(line.split() for line in _VMSTAT.read_text().splitlines())
+    return int(counters.get("oom_kill", 0))
+
+
+def oom_evidence(pid: int, kills_before: int) -> str | None:
+    """Why the end of ``pid`` by SIGKILL is attributed to the out-of-memory killer, or None when it is not.
+
+    The kernel's log names the process, where this user may read it; else its count must have grown meanwhile.
+    """
+    kills = oom_kills() - kills_before
+    if kills <= 0:
+        return None
+    log = kernel_log()
+    if log is None:
+        return f"the kernel's count of out-of-memory kills grew by {kills} during the attempt"
+    found = [line for line in log if f"Killed process {pid} " in line]
+    return found[-1].partition(";")[2].strip() if found else None
