@@ -62,7 +62,7 @@ class BareRun:
 
 
 class KeptRun:
-    """A leading keeper on the first host, and the keepers of both."""
+    """A coordinator on the first host, and the keepers of both."""
 
     def __init__(self, directory: Path, hosts: Sequence[Host]) -> None:
         self.steps = Steps(directory)

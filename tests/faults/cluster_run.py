@@ -1,4 +1,4 @@
-"""One run directory with a leading keeper and its nodes, on loopback addresses of this machine."""
+"""One run directory with a coordinator and its nodes, on loopback addresses of this machine."""
 
 import os
 import signal
@@ -38,11 +38,11 @@ class ClusterRun(FaultyRun):
         assert job is not None
         write_json(self.run_dir.spec, replace(job, min_ranks=min_nodes * ranks_per_node).to_json())
         self.hosts = [f"n{number + 1}" for number in range(nodes)]
-        self.own_address, self.enter = "127.0.0.1", list[str]()  # of the leading keeper, and how its host is entered
+        self.own_address, self.enter = "127.0.0.1", list[str]()  # of the coordinator, and how its host is entered
         self.addresses = {host: f"127.0.0.{number + 2}" for number, host in enumerate(self.hosts)}
 
     def start(self, *, restart: int = 0, hosts: list[str] | None = None, **environment: str) -> Any:
-        """Start the leading keeper of the current launch, as its batch script would."""
+        """Start the coordinator of the current launch, as its batch script would."""
         self.run_dir.launch(self.launch).root.mkdir(parents=True, exist_ok=True)
         own = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(_paths())}
         write_json(self.run_dir.launch(self.launch).environment, {**own, **environment})

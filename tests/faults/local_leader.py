@@ -1,4 +1,4 @@
-"""``local_leader.py RUN_DIR LAUNCH RESTART OWN_ADDRESS HOST=ADDRESS...``: a leader whose nodes are on this machine.
+"""``local_leader.py RUN_DIR LAUNCH RESTART OWN_ADDRESS HOST=ADDRESS...``: a coordinator with nodes on this machine.
 
 Each node has a loopback address of its own; everything but Slurm is real. ``ADDRESS@PID``: the node's keeper runs in
 the network namespace of that process.
@@ -12,10 +12,8 @@ from typing import IO
 
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.buffered_journal import SupersededError
-from rekindle.keeper.cluster.cluster_runner import TooFewNodesError
-from rekindle.keeper.cluster.leader import lead
-from rekindle.keeper.cluster.ownership import LaunchOwner
-from rekindle.keeper.cluster.starters import node_command
+from rekindle.keeper.cluster.coordinator import LaunchOwner, TooFewNodesError, coordinate
+from rekindle.keeper.cluster.node_start import node_command
 
 
 class LocalStarter:
@@ -40,11 +38,11 @@ def main() -> int:
     addresses = dict(each.split("=") for each in sys.argv[5:])
     owner = LaunchOwner(run_dir, launch, int(sys.argv[3]))
     try:
-        lead(run_dir, owner, list(addresses), sys.argv[4], LocalStarter(run_dir, launch, addresses))
+        coordinate(run_dir, owner, list(addresses), sys.argv[4], LocalStarter(run_dir, launch, addresses))
     except (SupersededError, TooFewNodesError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return 3
-    assert "torch" not in sys.modules, "a leading keeper does without torch"
+    assert "torch" not in sys.modules, "a coordinator does without torch"
     return 0
 
 

@@ -19,26 +19,25 @@ from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.leader_records import Leader
 from rekindle.contract.run_dir.paths import LaunchDir, RunDir
 from rekindle.contract.states import JobIntent
+from rekindle.keeper.attempt_result import AttemptResult, Ending, RankResult
 from rekindle.keeper.buffered_journal import SupersededError
-from rekindle.keeper.cluster import node_link
-from rekindle.keeper.cluster.channel import Channel
-from rekindle.keeper.cluster.home_proof import HomeProof
+from rekindle.keeper.cluster import connections
+from rekindle.keeper.cluster.connections import CoordinatorLostError, HomeProof, MessageChannel, NodeLink
+from rekindle.keeper.cluster.coordinator import LaunchOwner, difference
 from rekindle.keeper.cluster.messages import (
     MAX_HELLO_BYTES,
     Finish,
-    Hello,
     Message,
+    NodeHello,
+    NodeResult,
+    NodeStalled,
     Observed,
-    Request,
-    Stalled,
+    UserRequest,
     Versions,
     decode,
     encode,
 )
-from rekindle.keeper.cluster.node_link import LeaderLostError, NodeLink
 from rekindle.keeper.cluster.nodes import Nodes, lease_of
-from rekindle.keeper.cluster.ownership import LaunchOwner
-from rekindle.keeper.cluster.versions import difference
 from rekindle.keeper.event_loop import EventLoop
 from rekindle.keeper.hangs.culprit import RankObservation, WorldObservation
 from rekindle.keeper.rank_processes.probe import RankSample
@@ -58,7 +57,7 @@ def events() -> Iterator[EventLoop]:
 def nodes(events: EventLoop, tmp_path: Path) -> Nodes:
     """Nodes of two hosts whose keepers nobody starts; both have proved that they write the run directory."""
     launch = proved(tmp_path, "n1", "n2")
-    return Nodes(["n1", "n2"], _never, "127.0.0.1", SECRET, events, lambda: 60.0, launch)
+    return Nodes(["n1", "n2"], _never, "127.0.0.1", SECRET, events, 60.0, launch)
 
 
 def proved(directory: Path, *hosts: str) -> LaunchDir:
@@ -94,17 +93,17 @@ def closed(sock: socket.socket) -> bool:
 
 
 FORGED = [
-    encode(Hello("t" * 64, "n1", "k", versions=VERSIONS)),
-    encode(Hello("", "n1", "k", versions=VERSIONS)),
-    encode(Hello("n\u00f6", "n1", "k", versions=VERSIONS)),
+    encode(NodeHello("t" * 64, "n1", "k", versions=VERSIONS)),
+    encode(NodeHello("", "n1", "k", versions=VERSIONS)),
+    encode(NodeHello("n\u00f6", "n1", "k", versions=VERSIONS)),
     encode(Finish(1)),
     b"GET / HTTP/1.1\r\n\r\n",
     b"[" * 3000 + b"\n",
     b"x" * (MAX_HELLO_BYTES + 1),
-    json.dumps({"kind": "Hello", "secret": 7}).encode() + b"\n",
-    encode(Hello(SECRET, "n9", "k", versions=VERSIONS)),  # a host of another job
-    encode(Hello(SECRET, "n1", "k")),
-    encode(Hello(SECRET, "n1", "k", beat=True)),  # the heartbeat of no keeper
+    json.dumps({"kind": "NodeHello", "secret": 7}).encode() + b"\n",
+    encode(NodeHello(SECRET, "n9", "k", versions=VERSIONS)),  # a host of another job
+    encode(NodeHello(SECRET, "n1", "k")),
+    encode(NodeHello(SECRET, "n1", "k", beat=True)),  # the heartbeat of no keeper
 ]
 
 
@@ -116,9 +115,9 @@ def test_a_connection_without_the_secret_or_of_no_node_is_closed(events: EventLo
 
 
 def test_only_the_first_keeper_of_a_node_is_admitted(events: EventLoop, nodes: Nodes) -> None:
-    with connect(nodes, encode(Hello(SECRET, "n2", "a", versions=VERSIONS, written=1))) as first:
+    with connect(nodes, encode(NodeHello(SECRET, "n2", "a", versions=VERSIONS, written=1))) as first:
         wait(events, nodes.answering)
-        with connect(nodes, encode(Hello(SECRET, "n2", "b", versions=VERSIONS))) as second:
+        with connect(nodes, encode(NodeHello(SECRET, "n2", "b", versions=VERSIONS))) as second:
             wait(events, lambda: closed(second))
         (node,) = nodes.answering()
         assert (node.host, node.keeper, node.address) == ("n2", "a", "127.0.0.1")
@@ -131,10 +130,10 @@ def test_only_the_first_keeper_of_a_node_is_admitted(events: EventLoop, nodes: N
 def test_a_node_leaves_a_coordinator_that_ends_or_does_not_answer(
     events: EventLoop, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool, reason: str
 ) -> None:
-    monkeypatch.setattr(node_link, "BEAT_INTERVAL", 0.02)
+    monkeypatch.setattr(connections, "BEAT_INTERVAL", 0.02)
     own = EventLoop()
     proof = HomeProof(LaunchDir(tmp_path).proof("n1"), own.close)
-    leader, hello = Leader("127.0.0.1", nodes.port, SECRET, "h", 1), Hello(SECRET, "n1", "k", versions=VERSIONS)
+    leader, hello = Leader("127.0.0.1", nodes.port, SECRET, "h", 1), NodeHello(SECRET, "n1", "k", versions=VERSIONS)
     link = NodeLink(leader, replace(hello, written=proof.written), proof, own)
     wait(events, lambda: own.wait(0.01) and link.is_welcome)
     (node,) = nodes.answering()
@@ -144,20 +143,19 @@ def test_a_node_leaves_a_coordinator_that_ends_or_does_not_answer(
         node.channel.close()
     else:
         link._lease = 0.3
-    with pytest.raises(LeaderLostError, match=reason):  # noqa: PT012  # after as many waits as it takes
+    with pytest.raises(CoordinatorLostError, match=reason):  # noqa: PT012  # after as many waits as it takes
         while True:
             own.wait(0.05)
     os.kill(proof.pid, signal.SIGKILL)
     os.waitpid(proof.pid, 0)
-    link.close()
     own.close()
 
 
 def test_a_message_larger_than_the_sockets_buffers_arrives_whole(events: EventLoop) -> None:
     one, other = socket.socketpair()
     received: list[Message] = []
-    sender = Channel(one, events, received.append, lambda _: None)
-    receiver = Channel(other, events, received.append, lambda _: None)
+    sender = MessageChannel(one, events, received.append, lambda _: None)
+    receiver = MessageChannel(other, events, received.append, lambda _: None)
     receiver.trust()
     sample = RankSample(1, 7, "train", 1, 2.0, 3, "S")
     seen = RankObservation(sample, [Frame("train.py", 3, "main")], Frame("train.py", 3, "main"))
@@ -169,10 +167,11 @@ def test_a_message_larger_than_the_sockets_buffers_arrives_whole(events: EventLo
 
 
 def test_messages_survive_their_encoding() -> None:
-    for message in (Stalled(1, None), Finish(2), Hello("s", "n1", "k", versions=VERSIONS)):
+    result = NodeResult(1, [RankResult(0, 0, 7, 1, ended_at=2.5)], AttemptResult(1, 2, Ending.DONE, gpus=["0"]))
+    for message in (NodeStalled(1, None), Finish(2), NodeHello("s", "n1", "k", versions=VERSIONS), result):
         assert decode(encode(message)) == message
     stack = ControlMessage(MessageType.STACK, 1, 0)
-    assert decode(encode(Request(stack))) == Request(stack)
+    assert decode(encode(UserRequest(stack))) == UserRequest(stack)
     assert decode(b"[]") is decode(b"nonsense") is decode(b'{"kind": "Other"}') is None
 
 
@@ -183,7 +182,7 @@ def test_a_leader_of_an_earlier_launch_or_restart_owns_nothing(events: EventLoop
     with pytest.raises(SupersededError, match="launch 2 has taken over from launch 1"):
         LaunchOwner(run_dir, 1, 0).check()
     first, second = LaunchOwner(run_dir, 2, 0), LaunchOwner(run_dir, 2, 1)
-    nodes = Nodes([], _never, "127.0.0.1", SECRET, events, lambda: 1.0, run_dir.launch(2))
+    nodes = Nodes([], _never, "127.0.0.1", SECRET, events, 1.0, run_dir.launch(2))
     first.publish(Leader("127.0.0.1", 1, SECRET, "n1", 1, 0), nodes)
     second.publish(Leader("127.0.0.1", 1, SECRET, "n2", 1, 1), nodes)
     second.beat()
@@ -207,8 +206,8 @@ def test_nodes_that_differ_are_named_with_what_they_have() -> None:
 
 
 def test_a_silent_node_is_lost_after_the_host_timeout(events: EventLoop, tmp_path: Path) -> None:
-    nodes = Nodes(["n1"], _never, "127.0.0.1", SECRET, events, lambda: 0.2, proved(tmp_path, "n1"))
-    with connect(nodes, encode(Hello(SECRET, "n1", "a", versions=VERSIONS, written=1))):
+    nodes = Nodes(["n1"], _never, "127.0.0.1", SECRET, events, 0.2, proved(tmp_path, "n1"))
+    with connect(nodes, encode(NodeHello(SECRET, "n1", "a", versions=VERSIONS, written=1))):
         wait(events, nodes.answering)
         (node,) = nodes.answering()
         until(lambda: nodes.check() or node.lost, "it counts as lost")

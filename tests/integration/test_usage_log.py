@@ -17,7 +17,7 @@ from rekindle.contract.files import append_line
 from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.usage import UsageSample
 from rekindle.keeper.attempt_result import RankResult
-from rekindle.keeper.cluster.cluster_usage import ClusterUsage
+from rekindle.keeper.cluster.attempt_nodes import ClusterUsage
 from rekindle.keeper.hangs.detector import Activity, RankActivity
 from rekindle.keeper.observers import usage
 from rekindle.keeper.observers.usage import UsageLog

@@ -75,7 +75,7 @@ class ClusterJob(RunFiles):
 
     @property
     def leader(self) -> str:
-        """The node on which the leading keeper is: that of the batch script."""
+        """The node on which the coordinator is: that of the batch script."""
         found = self._cluster.run("squeue", "--noheader", f"--jobs={self.slurm_id}", "--format=%B").strip()
         assert found in self._cluster.nodes, found
         return found

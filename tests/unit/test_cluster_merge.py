@@ -5,8 +5,7 @@ import signal
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.keeper.attempt_result import AttemptResult, Ending, RankResult
-from rekindle.keeper.cluster.merge import NodeReport, merge
-from rekindle.keeper.cluster.messages import NodeResult
+from rekindle.keeper.cluster.attempt_nodes import NodeReport, merge
 from rekindle.keeper.diagnosis import diagnose
 
 
@@ -20,7 +19,15 @@ def raised(rank: int, at: float, message: str = "planted") -> RankError:
 
 
 def report(host: str, *ranks: RankResult, offset: float = 0.0, **fields: object) -> NodeReport:
-    return NodeReport(host, NodeResult(1, list(ranks), **fields), offset)  # type: ignore[arg-type]
+    return NodeReport(host, result_of(*ranks, **fields), offset)
+
+
+def lost_node(reason: str, at: float, rank: RankResult) -> NodeReport:
+    return NodeReport("n2", result_of(rank), lost=reason, lost_at=at)
+
+
+def result_of(*ranks: RankResult, **fields: object) -> AttemptResult:
+    return AttemptResult(1, 1, Ending.DONE, ranks={rank.rank: rank for rank in ranks}, **fields)  # type: ignore[arg-type]
 
 
 def merged(*reports: NodeReport, ending: Ending = Ending.RANK_FAILED, stop: Ending | None = None) -> AttemptResult:
@@ -34,7 +41,7 @@ def test_the_first_failure_is_found_though_the_nodes_clocks_start_at_different_t
 
 
 def test_a_lost_node_explains_lost_connections_of_the_others_but_no_earlier_failure() -> None:
-    lost = NodeReport("n2", None, lost="the connection was closed", lost_at=11.0, lost_ranks=[rank_of(1, killed=True)])
+    lost = lost_node("the connection was closed", 11.0, rank_of(1, killed=True))
     cascade = report("n1", rank_of(0, error=raised(0, 10.0, "connection closed by peer [gloo")))
     outcome = diagnose(merged(cascade, lost))
     assert outcome.klass is OutcomeClass.HOST_LOST
@@ -45,7 +52,7 @@ def test_a_lost_node_explains_lost_connections_of_the_others_but_no_earlier_fail
 
 def test_ranks_that_have_all_finished_are_a_success_even_where_their_node_is_lost_then() -> None:
     finished = {"done": True, "completed": True}
-    lost = NodeReport("n2", None, lost="silent", lost_at=70.0, lost_ranks=[rank_of(1, **finished)])
+    lost = lost_node("silent", 70.0, rank_of(1, **finished))
     result = merged(report("n1", rank_of(0, **finished)), lost, ending=Ending.HOST_LOST)
     assert result.ending is Ending.DONE
 
@@ -66,7 +73,7 @@ def test_a_rank_that_has_lost_its_connection_to_one_that_got_sigterm_has_not_fai
 
 def test_a_node_that_is_lost_after_its_ranks_got_sigterm_went_down_with_them() -> None:
     stopped = rank_of(1, signal=signal.SIGTERM, ended_at=10.0)
-    lost = NodeReport("n2", None, lost="the connection was closed", lost_at=11.0, lost_ranks=[stopped])
+    lost = lost_node("the connection was closed", 11.0, stopped)
     cascade = report("n1", rank_of(0, error=raised(0, 10.5, "connection closed by peer [gloo")))
     assert merged(cascade, lost, ending=Ending.SHUTDOWN).ending is Ending.HOST_LOST
 

@@ -1,4 +1,4 @@
-"""Which nodes of an allocation a leading keeper uses: those that prove that they can write where it reads."""
+"""Which nodes of an allocation a coordinator uses: those that prove that they can write where it reads."""
 
 import os
 import signal
@@ -15,10 +15,9 @@ from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.leader_records import Leader
 from rekindle.contract.run_dir.paths import LaunchDir
 from rekindle.keeper import wall_clock
-from rekindle.keeper.cluster import home_proof, nodes
-from rekindle.keeper.cluster.home_proof import HomeProof, read_proof
-from rekindle.keeper.cluster.messages import Hello, Terminated, Versions
-from rekindle.keeper.cluster.node_link import LeaderLostError, NodeLink
+from rekindle.keeper.cluster import connections, nodes
+from rekindle.keeper.cluster.connections import CoordinatorLostError, HomeProof, NodeLink, read_proof
+from rekindle.keeper.cluster.messages import NodeHello, Terminated, Versions
 from rekindle.keeper.cluster.nodes import Nodes
 from rekindle.keeper.event_loop import EventLoop
 
@@ -26,12 +25,12 @@ VERSIONS = Versions("r", "t", "p")
 
 
 class Allocation:
-    """A leading keeper's nodes n1 and n2, and the node side of n1; one thread is both."""
+    """A coordinator's nodes n1 and n2, and the node side of n1; one thread is both."""
 
     def __init__(self, directory: Path) -> None:
         self.launch, self.events = LaunchDir(directory), EventLoop()
         self.processes, self.starts = list[subprocess.Popen[bytes]](), Counter[str]()
-        self.nodes = Nodes(["n1", "n2"], self._start, "127.0.0.1", "secret", self.events, lambda: 60.0, self.launch)
+        self.nodes = Nodes(["n1", "n2"], self._start, "127.0.0.1", "secret", self.events, 60.0, self.launch)
         self.provers = list[int]()
         self.prove()
 
@@ -48,7 +47,7 @@ class Allocation:
 
     def connect(self, *, written: int, clock: float | None = None) -> NodeLink:
         leader = Leader("127.0.0.1", self.nodes.port, "secret", "n1", os.getpid())
-        hello = Hello("secret", "n1", "k", versions=VERSIONS, written=written, clock=clock or wall_clock.now())
+        hello = NodeHello("secret", "n1", "k", versions=VERSIONS, written=written, clock=clock or wall_clock.now())
         return NodeLink(leader, hello, self.proof, self.events)
 
     def until(self, condition: Callable[[], object], sentence: str) -> None:
@@ -68,7 +67,7 @@ class Allocation:
 
 @pytest.fixture
 def allocation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Allocation]:
-    monkeypatch.setattr(home_proof, "INTERVAL", 0.1)
+    monkeypatch.setattr(connections, "PROOF_INTERVAL", 0.1)
     monkeypatch.setattr(nodes, "_MIN_DELAY", 0.01)
     made = Allocation(tmp_path)
     yield made
@@ -103,7 +102,7 @@ def test_a_node_that_cannot_write_any_more_is_lost_with_the_reason_and_used_agai
     proof = allocation.launch.proof("n1")
     proof.unlink()
     proof.mkdir()
-    with pytest.raises(LeaderLostError):
+    with pytest.raises(CoordinatorLostError):
         allocation.until(lambda: False, "the node is dropped")
     assert node.lost is not None
     assert node.lost.startswith(f"it cannot write {proof.parent}: ")
@@ -134,7 +133,7 @@ def test_what_a_node_writes_and_nobody_sees_is_no_proof(
     monkeypatch.setattr(nodes, "read_proof", lambda _: 0)
     allocation.nodes.start_missing()
     allocation.connect(written=1)
-    with pytest.raises(LeaderLostError):
+    with pytest.raises(CoordinatorLostError):
         allocation.until(lambda: False, "the node is dropped")
     assert "is not seen on other nodes" in allocation.nodes.report()["excluded"]["n1"]
 

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-_ENTER = """
+_START = """
 import os, sys
-from rekindle.keeper.cluster.enter import with_prologue
+from rekindle.keeper.cluster.node_start import with_prologue
 os.execv("/bin/bash", ["/bin/bash", "-c", with_prologue(sys.argv[1:], ["/usr/bin/env", "-0"], "n1")])
 """
 _OURS = {"PYTHONPATH": "/it's ours", "REKINDLE_RUN_DIR": "/the run", "REKINDLE_HOST": "n1"}
@@ -15,7 +15,7 @@ _OURS = {"PYTHONPATH": "/it's ours", "REKINDLE_RUN_DIR": "/the run", "REKINDLE_H
 
 def run(*lines: str) -> "subprocess.CompletedProcess[str]":
     environment = {"PATH": "/usr/bin:/bin", **_OURS}
-    command = [sys.executable, "-c", _ENTER, *lines]
+    command = [sys.executable, "-c", _START, *lines]
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 

@@ -35,7 +35,7 @@ def test_nodes_are_a_range_and_each_gets_processors_for_its_ranks() -> None:
         "--chdir=/home/runs/abcdefghij/code",
     } < set(options)
     assert options[-1] == "--mem=32G"
-    assert not any(option.startswith("--signal") for option in options), "the leading keeper knows the limit"
+    assert not any(option.startswith("--signal") for option in options), "the coordinator knows the limit"
     assert "--nodes=2" in options_of(replace(SPEC, min_nodes=2))
     assert not any(option.startswith(("--gpus", "--account")) for option in options)
 

@@ -1,4 +1,4 @@
-"""When a leading keeper stops an attempt because the limit of its Slurm job is near."""
+"""When a coordinator stops an attempt because the limit of its Slurm job is near."""
 
 import time
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.journal import Journal, RecordType
-from rekindle.keeper.cluster import time_limit
-from rekindle.keeper.cluster.time_limit import Limit, TimeLimit, latest_stop_seconds, lead_time, parse_limit
+from rekindle.keeper.cluster import slurm_job
+from rekindle.keeper.cluster.slurm_job import Limit, TimeLimit, latest_stop_seconds, lead_time, parse_limit
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr(time_limit.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(time_limit.time, "time", lambda: self.now + 1e9)
+        monkeypatch.setattr(slurm_job.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(slurm_job.time, "time", lambda: self.now + 1e9)
 
 
 @pytest.mark.parametrize(

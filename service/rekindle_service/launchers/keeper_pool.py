@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from rekindle.contract.files import check_free_space
+from rekindle.contract.files import check_free_space, last_line_of
 from rekindle.contract.locks import lock_holder
-from rekindle.contract.safe_open import read_text_from, regular_size
+from rekindle.contract.safe_open import read_end
 from rekindle_service.config.home import Home
 from rekindle_service.launchers.launch_counts import LaunchCounts
 from rekindle_service.launchers.launcher import LauncherReport
@@ -78,7 +78,7 @@ class KeeperPool:
 
     def failure(self, job: Job) -> tuple[str, str]:
         log = self._home.run_dir(job.id).keeper_log
-        tail = read_text_from(log, max(0, regular_size(log) - _EVIDENCE_BYTES))
+        tail = read_end(log, _EVIDENCE_BYTES)
         return keeper_failure("The keeper", tail, log), tail
 
     def launch(self, job: Job) -> None:
@@ -126,7 +126,7 @@ class KeeperPool:
 
 def keeper_failure(keeper: str, tail: str, log: Path) -> str:
     """Why a job has no keeper, with the last line of its log, whose end is ``tail``."""
-    last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
+    last = last_line_of(tail)
     said = f": {last[:_MAX_LINE]}" if last else ""
     return f"{keeper} could not start or ended at once, repeatedly{said}; see {log}"
 

@@ -16,6 +16,16 @@ _MAX_ENDLESS = 1 << 26  # bytes
 _PROBE = bytes(4096)  # less space than this, and no status, marker or journal record fits
 
 
+def why_unwritable(error: OSError, path: Path | str) -> str | None:
+    """Why ``path`` cannot be written, as a clause; None for a full disk, which is no error: space may come."""
+    return None if error.errno in NO_SPACE_ERRNOS else f"it cannot write {path}: {error.strerror}"
+
+
+def last_line_of(text: str) -> str:
+    """The last line of a log that shows anything, without spaces around it; "" where there is none."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
 def fsync_directory(directory: Path) -> None:
     """Make renames and new names in ``directory`` durable: without it a renamed file is gone after a power cut."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)

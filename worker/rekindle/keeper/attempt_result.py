@@ -13,7 +13,7 @@ from rekindle.contract.processes import ProcessIdentity, boot_id
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankStatus
-from rekindle.contract.safe_open import read_text_from, regular_size
+from rekindle.contract.safe_open import read_end
 
 N = TypeVar("N", int, float)
 
@@ -267,7 +267,7 @@ def _highest(values: Iterable[N | None]) -> N | None:
 
 def agent_log_tail(log: Path, max_bytes: int = _TAIL) -> str:
     """The end of torchrun's own output."""
-    return read_text_from(log, max(0, regular_size(log) - max_bytes))
+    return read_end(log, max_bytes)
 
 
 def stopped_by_torchrun(agent_log: Path, pid: int) -> bool:

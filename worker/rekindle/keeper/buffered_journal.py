@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
-from rekindle.contract.files import NO_SPACE_ERRNOS
+from rekindle.contract.files import NO_SPACE_ERRNOS, why_unwritable
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.keeper import wall_clock
 
@@ -19,9 +19,8 @@ class AttemptJournal(Protocol):
     def write_nowait(self, record_type: RecordType, **fields: Any) -> None: ...
 
 
-@runtime_checkable
 class Owner(Protocol):
-    """Of a journal that another keeper may have taken over."""
+    """The owner of a journal that another keeper may have taken over."""
 
     @property
     def stamp(self) -> Mapping[str, Any]:
@@ -91,7 +90,8 @@ class BufferedJournal:
             try:
                 self._journal.write(record_type, at=at, **fields)
             except OSError as error:
-                if self._owner is not None and error.errno not in NO_SPACE_ERRNOS:
-                    raise UnwritableError(f"it cannot write {error.filename}: {error.strerror}") from error
+                reason = why_unwritable(error, error.filename)
+                if self._owner is not None and reason is not None:
+                    raise UnwritableError(reason) from error
                 raise
             self._buffer.popleft()

@@ -21,10 +21,10 @@ RequestedStop = Callable[[Events], Ending | None]
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Resources:
     """What the next attempt runs on."""
 
-    size: int  # ranks
+    world_size: int
     devices: list[str] = field(default_factory=list)  # slots of this machine
     gpus: list[str] = field(default_factory=list)  # of this machine, as in CUDA_VISIBLE_DEVICES
     hosts: list[str] = field(default_factory=list)  # of a cluster, in the order of the nodes
@@ -39,8 +39,8 @@ class Runner(Protocol):
     def change_devices(self, intent: RunIntent) -> None:
         """The next attempt is to run on the devices of ``intent``; one may run now."""
 
-    def find_world(self, requested_stop: RequestedStop) -> World | None:
-        """For the next attempt; None where a stop was requested before there was one."""
+    def find_resources(self, requested_stop: RequestedStop) -> Resources | None:
+        """Find those of the next attempt; None where a stop was requested before there was one."""
 
     def run(self, plan: AttemptPlan, journal: BufferedJournal) -> AttemptResult:
         """The attempt, from its start until no process of it is left."""
@@ -57,24 +57,24 @@ class LocalRunner:
 
     def __init__(self, run_dir: RunDir, spec: JobSpec, intent: RunIntent, events: EventLoop) -> None:
         self._spec, self._run_dir, self._events = spec, run_dir, events
-        self._world = self._world_of(intent)
-        self._launcher = AgentLauncher(run_dir, spec.launch, self._world.size, events.close)
+        self._resources = self._resources_of(intent)
+        self._launcher = AgentLauncher(run_dir, spec.launch, self._resources.world_size, events.close)
         self._used = (0, [""])  # number of ranks and GPUs for which agents are started
-        self._use(self._world.size, self._world.gpus)
+        self._use(self._resources.world_size, self._resources.gpus)
 
-    def _world_of(self, intent: RunIntent) -> World:
+    def _resources_of(self, intent: RunIntent) -> Resources:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "") if self._spec.device_kind == "cuda" else ""
         gpus = [name for name in visible.split(",") if name] if intent.gpus is None else intent.gpus
-        return World(len(intent.devices) // self._spec.devices_per_rank, intent.devices, gpus)
+        return Resources(len(intent.devices) // self._spec.devices_per_rank, intent.devices, gpus)
 
     def begin(self) -> None:
-        left = bool(self._world.gpus) and bool(orphans_of(self._run_dir.root))
+        left = bool(self._resources.gpus) and bool(orphans_of(self._run_dir.root))
         kill_all(partial(orphans_of, self._run_dir.root), reap_children)
-        self._gpu_memory, self._measured = self._gpu_memory_of(self._world.gpus, settles=left), self._world.gpus
+        self._gpu_memory, self._measured = self._gpu_memory_of(self._resources.gpus, settles=left), self._resources.gpus
 
     def change_devices(self, intent: RunIntent) -> None:
-        self._world = self._world_of(intent)
-        self._use(self._world.size, self._world.gpus)
+        self._resources = self._resources_of(intent)
+        self._use(self._resources.world_size, self._resources.gpus)
 
     def _use(self, size: int, gpus: list[str]) -> None:
         """For every agent that is started from now on; the keeper itself uses no GPU."""
@@ -88,12 +88,12 @@ class LocalRunner:
     def _gpu_memory_of(self, gpus: list[str], *, settles: bool = False) -> GpuMemory:
         return GpuMemory(gpus, shared=self._spec.gpu_share < 1, settles=settles)
 
-    def find_world(self, requested_stop: RequestedStop) -> World | None:
+    def find_resources(self, requested_stop: RequestedStop) -> Resources | None:
         del requested_stop  # nothing is to be waited for
-        return self._world
+        return self._resources
 
     def run(self, plan: AttemptPlan, journal: BufferedJournal) -> AttemptResult:
-        self._use(plan.world_size, plan.gpus)  # the intent may have changed since ``find_world``
+        self._use(plan.world_size, plan.gpus)  # the intent may have changed since ``find_resources``
         if self._measured != plan.gpus:
             self._gpu_memory, self._measured = self._gpu_memory_of(plan.gpus), plan.gpus
         result = Attempt(plan, self._run_dir, journal, self._events, self._launcher).run()

@@ -36,7 +36,7 @@ from rekindle.keeper.history import failure_stats, read_history
 from rekindle.keeper.observers.script import add_checkpoints_of_lost
 from rekindle.keeper.retry_policy import AttemptRecord, Retry, Stop, decide, timeout_factor
 from rekindle.keeper.rollback import roll_back
-from rekindle.keeper.runner import LocalRunner, MakeRunner, World
+from rekindle.keeper.runner import LocalRunner, MakeRunner, Resources
 
 T = TypeVar("T")
 
@@ -61,17 +61,19 @@ def deadline(time_limit: float, started_at: float | None) -> float:
 class Keeper:
     """Owns the run directory (its caller holds the lock) from ``begin`` to the end of ``supervise``."""
 
-    def __init__(self, run_dir: RunDir, events: EventLoop, make_runner: MakeRunner = LocalRunner) -> None:
+    def __init__(
+        self, run_dir: RunDir, events: EventLoop, make_runner: MakeRunner = LocalRunner, owner: Owner | None = None
+    ) -> None:
+        """``owner``: see ``BufferedJournal``."""
         self._run_dir, self._events = run_dir, events
         self.spec = _read(run_dir.spec, JobSpec.from_json)
         self._intent_version: tuple[int, int] | None = None
         self._intent = self._read_intent()
         self.run = self._intent.run
         self._runner = make_runner(run_dir, self.spec, self._intent, events)
-        owner = self._runner if isinstance(self._runner, Owner) else None
         self._journal = BufferedJournal(run_dir.journal, self._wait_for_space, owner)
         self._history = read_history(run_dir.journal, self.run)
-        self._world: World | None = None  # of the attempt that runs
+        self._resources: Resources | None = None  # of the attempt that runs
         self._deadline: float | None = None  # of the time limit, from the first attempt on
         self.is_over = False  # the job has ended, and no other keeper follows
         self._terminated = False  # this keeper received SIGTERM, or knows that it soon would
@@ -126,9 +128,9 @@ class Keeper:
 
     def _run_attempts(self) -> None:
         while (ending := self._requested_stop(self._events.wait(0))) is None:
-            if (world := self._runner.find_world(self._requested_stop)) is None:
+            if (resources := self._runner.find_resources(self._requested_stop)) is None:
                 continue
-            result = self._attempt(world)
+            result = self._attempt(resources)
             if self._is_over(result, diagnose(result)):
                 return
         if not self._terminated:
@@ -136,7 +138,7 @@ class Keeper:
             before = "stopped on request before an attempt"
             self._end_job(state, self._intent.reason or before, None)
 
-    def _attempt(self, world: World) -> AttemptResult:
+    def _attempt(self, resources: Resources) -> AttemptResult:
         number = self._history.last_attempt = self._history.last_attempt + 1
         generation = f"{number}-{secrets.token_hex(4)}"
         self._journal.check_owner()
@@ -146,10 +148,10 @@ class Keeper:
             attempt=number,
             run=self.run,
             generation=generation,
-            world_size=world.size,
-            devices=world.devices,
+            world_size=resources.world_size,
+            devices=resources.devices,
             warm=self.spec.warm,
-            **({"hosts": world.hosts} if world.hosts else {}),
+            **({"hosts": resources.hosts} if resources.hosts else {}),
         )
         write_arguments(self.spec, self._run_dir, number)
         if self._deadline is None and self.spec.time_limit is not None:
@@ -161,24 +163,24 @@ class Keeper:
             snapshot_policy=json.dumps(self.spec.snapshot.to_json()),
             failures=failure_stats(self._run_dir.journal),
             devices_per_rank=self.spec.devices_per_rank,
-            slots=world.devices,
+            slots=resources.devices,
         )
         plan = AttemptPlan(
             spec=self.spec,
             number=number,
-            world_size=world.size,
-            gpus=world.gpus,
+            world_size=resources.world_size,
+            gpus=resources.gpus,
             environment=environment,
             warm=self.spec.warm,
             deadline=self._deadline,
             log_bytes=self._intent.log_bytes,
-            requested_stop=partial(self._requested_end, world),
-            hosts=world.hosts,
+            requested_stop=partial(self._requested_end, resources),
+            hosts=resources.hosts,
             long_timeout=LONG_TIMEOUT * timeout_factor(self._history.ended),
         )
-        self._world = world
+        self._resources = resources
         result = self._runner.run(plan, self._journal)
-        self._world, result.stop_reason = None, self._leave_reason or self._intent.reason
+        self._resources, result.stop_reason = None, self._leave_reason or self._intent.reason
         return result
 
     def _is_over(self, result: AttemptResult, outcome: Outcome) -> bool:
@@ -241,17 +243,17 @@ class Keeper:
             self._terminated = True
         return Ending.SHUTDOWN if self._terminated else _ENDINGS.get(self._intent.intent)
 
-    def _requested_end(self, world: World, events: Events) -> Ending | None:
-        """Of an attempt on ``world``: a stop, or other devices. To lose none of them is no reason to lose a step."""
+    def _requested_end(self, resources: Resources, events: Events) -> Ending | None:
+        """Why an attempt on ``resources`` must stop: on request, or for other devices; for more, it can wait."""
         stop, devices = self._requested_stop(events), self._intent.devices
-        if stop is not None or devices == world.devices or len(devices) < self.spec.devices_per_rank:
+        if stop is not None or devices == resources.devices or len(devices) < self.spec.devices_per_rank:
             return stop
-        return Ending.GROW if set(devices) > set(world.devices) else Ending.RESIZE
+        return Ending.GROW if set(devices) > set(resources.devices) else Ending.RESIZE
 
     def _change_devices(self) -> None:
         """The server gives no device away that this keeper may use: it waits for this record, or the next attempt's."""
         self._runner.change_devices(self._intent)
-        running = [] if self._world is None else self._world.devices
+        running = [] if self._resources is None else self._resources.devices
         held = list(dict.fromkeys([*running, *self._intent.devices]))
         self._journal.write_nowait(RecordType.DEVICES_HELD, run=self.run, devices=held)
 

@@ -1,4 +1,4 @@
-"""The time of day of a job's records: on a cluster the clock of the home, so that all leading keepers have the same."""
+"""The time of day of a job's records: on a cluster the clock of the home, so that all coordinators have the same."""
 
 import time
 from contextlib import suppress

@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rekindle.contract.files import last_line_of
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.leader_records import COMMENT, LeaderBeat
-from rekindle.contract.safe_open import list_numbers, read_text_from, regular_size
+from rekindle.contract.safe_open import list_numbers, read_end
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
 from rekindle_service.launchers.keeper_pool import keeper_failure
@@ -278,8 +279,7 @@ class SlurmLauncher:
             return {match[1]: match[2]}
         if not found.hosts or self._had_started(job):
             return {}
-        lines = [line.strip() for line in tail.splitlines() if line.strip()]
-        last = lines[-1] if lines else "it may not see the home, or may not write it"
+        last = last_line_of(tail) or "it may not see the home, or may not write it"
         return {found.hosts[0]: f"Slurm job {found.id} ended there as soon as it had begun: {last}"}
 
     def failure(self, job: Job) -> tuple[str, str]:
@@ -304,7 +304,7 @@ class SlurmLauncher:
     def _log_tail(self, job: Job) -> tuple[Path, str]:
         """The log of the current launch, and its end."""
         log = self._home.run_dir(job.id).launch(job.launch_number).slurm_log
-        return log, read_text_from(log, max(0, regular_size(log) - _EVIDENCE_BYTES))
+        return log, read_end(log, _EVIDENCE_BYTES)
 
     # --- actions
 

@@ -1,1 +1,1 @@
-"""The keepers of a job on several machines: the leading one decides, one on each node runs that node's ranks."""
+"""The keepers of a job on several machines: the coordinator decides, one on each node runs that node's ranks."""

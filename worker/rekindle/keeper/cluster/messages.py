@@ -1,4 +1,4 @@
-"""What the leading keeper and the keepers of the nodes send each other: one JSON object a line, no pickle anywhere."""
+"""What the coordinator and the keepers of the nodes send each other: one JSON object a line, no pickle anywhere."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -9,19 +9,27 @@ from rekindle.contract.files import parse_json
 from rekindle.contract.run_dir.control import ControlMessage
 from rekindle.contract.run_dir.json_records import structure
 from rekindle.contract.run_dir.usage import UsageSample
-from rekindle.keeper.attempt_result import Ending, RankResult
+from rekindle.keeper.attempt_result import AttemptResult, Ending, RankResult
 from rekindle.keeper.hangs.culprit import WorldObservation
 from rekindle.keeper.torchrun.node_plan import NodePlan
 
 MAX_MESSAGE_BYTES = 32 << 20  # of a message: stacks and collectives of all ranks of a node
 MAX_HELLO_BYTES = 4096  # of the first one, which anybody may send
 
+
+@dataclass(frozen=True, slots=True)
+class AttemptMessage:
+    """Base of the messages that concern one attempt, and mean nothing to another."""
+
+    attempt: int
+
+
 # --- from a node
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Of what must be the same on all nodes."""
+    """What must be the same on all nodes: another torch sums in another order, or speaks another protocol."""
 
     rekindle: str
     torch: str
@@ -32,7 +40,7 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class NodeHello:
     """The first message of a connection. A node has one for messages, and others for its heartbeat (``beat``)."""
 
     secret: str
@@ -46,7 +54,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """Every second. ``sent``: seconds of the node's CLOCK_MONOTONIC.
+    """The heartbeat, every second. ``sent``: seconds of the node's CLOCK_MONOTONIC.
 
     ``written``: number of the latest proof that the node can write the run directory; ``trouble``: why it cannot.
     """
@@ -58,47 +66,42 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """The head serves the store of the ranks at ``port``, or cannot, for the reason ``error``."""
+class Prepared(AttemptMessage):
+    """The first node serves the store of the ranks at ``port``, or cannot, for the reason ``error``."""
 
-    attempt: int
     port: int = 0
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class RecordWritten:
+class RecordWritten(AttemptMessage):
     """A record for the journal."""
 
-    attempt: int
     type: str
     fields: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class UsageTaken:
+class UsageTaken(AttemptMessage):
     """What the node's ranks use."""
 
-    attempt: int
     sample: UsageSample
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(AttemptMessage):
     """How the attempt ends, as far as this node sees."""
 
-    attempt: int
     ending: Ending
 
 
 @dataclass(frozen=True, slots=True)
-class Stalled:
+class NodeStalled(AttemptMessage):
     """For ``seconds`` no rank of this node made progress, which is too long. ``stopped``: by a signal.
 
     ``shown``: seconds without progress that are to be shown, which are too long in ``left`` seconds.
     """
 
-    attempt: int
     seconds: float | None
     stopped: bool = False
     shown: float | None = None
@@ -106,54 +109,33 @@ class Stalled:
 
 
 @dataclass(frozen=True, slots=True)
-class RanksEnded:
+class RanksEnded(AttemptMessage):
     """After a failure: ``cause_known`` that is no consequence of another, or no rank of this node is left.
 
     ``by_sigterm``: nothing else has ended what has ended on this node.
     """
 
-    attempt: int
     cause_known: bool
     by_sigterm: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(AttemptMessage):
     """The answer to ``Observe``."""
 
-    attempt: int
     world: WorldObservation
 
 
-@dataclass(frozen=True, slots=True)
-class Quiet:
-    """The ranks of this node have ended, or used up their time: the store is needed no more."""
-
-    attempt: int
+class StoreReleased(AttemptMessage):
+    """The ranks of this node have ended, or used up their time: they need the store no more."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeResult:
-    """What is left of the attempt on this node; the fields are those of ``AttemptResult``."""
+class NodeResult(AttemptMessage):
+    """What is left of the attempt on this node; ``result`` comes without its ranks, which JSON could not number."""
 
-    attempt: int
     ranks: list[RankResult]
-    agent_exit_code: int | None = None
-    agent_signal: int | None = None
-    agent_log_tail: str = ""
-    kernel_log: list[str] = field(default_factory=list)
-    gpus: list[str] = field(default_factory=list)
-    survivors: list[int] = field(default_factory=list)
-    disk_full: bool = False
-    gpu_memory_held: int = 0
-    resumed_from_step: int | None = None
-    last_step: int | None = None
-    snapshot_step: int | None = None
-    memory_step: int | None = None
-    saving_seconds: float | None = None
-    commits_snapshots: bool = False
-    own_checkpoint_saved: bool | None = None
-    own_checkpoint_loaded: bool | None = None
+    result: AttemptResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +143,7 @@ class Terminated:
     """The node's keeper got SIGTERM, as every process does when the machine shuts down."""
 
 
-# --- from the leading keeper
+# --- from the coordinator
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,27 +154,25 @@ class Welcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class BeatAnswer:
     """The answer to ``Beat``."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare:
-    """For the head: begin to serve the store, to itself and the ``addresses`` of the other nodes; see ``NodePlan``."""
+class Prepare(AttemptMessage):
+    """For the first node: serve the store, to itself and the ``addresses`` of the other nodes; see ``NodePlan``."""
 
-    attempt: int
     address: str
     addresses: list[str]
     secret: str
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(AttemptMessage):
     """Start the ranks."""
 
-    attempt: int
     plan: NodePlan
     environment: dict[str, str]
     warm: bool
@@ -201,62 +181,52 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class AllRunning:
+class AllRunning(AttemptMessage):
     """The ranks of all nodes run. ``others``: pids of those that write no metrics, on their own nodes."""
 
-    attempt: int
     others: list[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Discount:
+class Discount(AttemptMessage):
     """The ranks could not reach each other for ``seconds``: that is no hang."""
 
-    attempt: int
     seconds: float
 
 
-class Look(StrEnum):
+class Sampling(StrEnum):
     """How to find out where the ranks are."""
 
-    QUIET = "quiet"  # as they were sampled last, without a signal to them
+    LATEST = "latest"  # as they were sampled last, without a signal to them
     HANG = "hang"  # as they were sampled last, with their stacks
     FAILURE = "failure"  # now that one has failed
 
 
 @dataclass(frozen=True, slots=True)
-class Observe:
+class Observe(AttemptMessage):
     """Where are your ranks?"""
 
-    attempt: int
-    look: Look
+    sampling: Sampling
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class End(AttemptMessage):
     """The attempt ends so on all nodes."""
 
-    attempt: int
     ending: Ending
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(AttemptMessage):
     """Nothing more is to be learned from the ranks that have not failed."""
 
-    attempt: int
+
+class Finish(AttemptMessage):
+    """No node needs the store: end every process, and report."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
-    """All nodes are quiet: end every process, and report."""
-
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Of a user: stacks, or an injected fault."""
+class UserRequest:
+    """A user asks for stacks, or injects a fault."""
 
     message: ControlMessage
 
@@ -269,9 +239,9 @@ class Leave:
 
 
 Message = (
-    Hello | Beat | Prepared | RecordWritten | UsageTaken | Proposal | Stalled | RanksEnded | Observed | Quiet
-    | NodeResult | Terminated | Welcome | Heard | Prepare | Begin | AllRunning | Discount | Observe | End | Kill
-    | Finish | Request | Leave
+    NodeHello | Beat | Prepared | RecordWritten | UsageTaken | Proposal | NodeStalled | RanksEnded | Observed
+    | StoreReleased | NodeResult | Terminated | Welcome | BeatAnswer | Prepare | Begin | AllRunning | Discount
+    | Observe | End | Kill | Finish | UserRequest | Leave
 )  # fmt: skip
 _CLASSES: dict[str, type[Any]] = {cls.__name__: cls for cls in Message.__args__}
 

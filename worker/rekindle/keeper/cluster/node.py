@@ -1,33 +1,65 @@
 """``python -P -m rekindle.keeper.cluster.node RUN_DIR LAUNCH HOST [ADDRESS]``: the keeper of one node.
 
-Started by the leading keeper, one per node, through ``enter``. Like the keeper of a job on one machine it has torch
+Started by the coordinator, one per node, through ``node_start``. Like the keeper of a job on one machine it has torch
 imported and forks the agents; it decides nothing, and writes nothing of the job but what concerns its own ranks.
 """
 
+import hashlib
 import os
+import platform
 import secrets
 import shutil
 import signal
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
+import rekindle
 from rekindle.contract.environment import NODE
 from rekindle.contract.job import JobSpec
 from rekindle.contract.processes import descendants, forbid_core_dumps, set_child_subreaper, set_process_name
+from rekindle.contract.run_dir.control import ControlMessage
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.leader_records import Leader
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.usage import UsageSample
+from rekindle.keeper.attempt.attempt import Attempt
 from rekindle.keeper.attempt.plan import AttemptPlan
-from rekindle.keeper.cluster.home_proof import HomeProof
-from rekindle.keeper.cluster.messages import Begin, Hello, Leave, Message, Prepare, Prepared, Terminated
-from rekindle.keeper.cluster.node_attempt import NodeAttempt
-from rekindle.keeper.cluster.node_link import LeaderLostError, NodeLink
-from rekindle.keeper.cluster.versions import own_versions
+from rekindle.keeper.attempt_result import Ending
+from rekindle.keeper.cluster.connections import CoordinatorLostError, HomeProof, NodeLink
+from rekindle.keeper.cluster.messages import (
+    AllRunning,
+    AttemptMessage,
+    Begin,
+    Discount,
+    End,
+    Finish,
+    Kill,
+    Leave,
+    Message,
+    NodeHello,
+    NodeResult,
+    NodeStalled,
+    Observe,
+    Observed,
+    Prepare,
+    Prepared,
+    Proposal,
+    RanksEnded,
+    Sampling,
+    StoreReleased,
+    Terminated,
+    UsageTaken,
+    UserRequest,
+    Versions,
+)
+from rekindle.keeper.diagnosis import has_timed_out, root_cause
 from rekindle.keeper.event_loop import ControlFifo, EventLoop
-from rekindle.keeper.observers.usage import GpuMemory
+from rekindle.keeper.observers.usage import GpuMemory, UsageLog
 from rekindle.keeper.private_environment import SecretError, make_private_tmp, read_secrets
 from rekindle.keeper.rank_processes.process_tree import kill_all, orphans_of, reap_children
 from rekindle.keeper.torchrun.agent_launcher import AgentLauncher
@@ -37,6 +69,7 @@ from rekindle.keeper.torchrun.store_server import start_store_server
 _WELCOME_TIMEOUT = 60.0  # seconds
 _LEADER_TIMEOUT = 30.0  # seconds for leader.json to be seen here
 _IDLE = 60.0  # seconds; nothing is due then, and events end the wait
+_INTERVAL = 1.0  # seconds between two looks at what the coordinator has decided
 
 
 class UnusableError(Exception):
@@ -44,7 +77,7 @@ class UnusableError(Exception):
 
 
 class NodeKeeper:
-    """Runs what the leading keeper asks for, one attempt after another."""
+    """Runs what the coordinator asks for, one attempt after another."""
 
     def __init__(self, run_dir: RunDir, spec: JobSpec, link: NodeLink, events: EventLoop) -> None:
         self._run_dir, self._spec, self._link, self._events = run_dir, spec, link, events
@@ -58,7 +91,7 @@ class NodeKeeper:
         link.attend(self._inbox.append)
 
     def serve(self) -> bool:
-        """Until the leading keeper lets this one go: whether the job has ended. Raises LeaderLostError."""
+        """Until the coordinator lets this keeper go: whether the job has ended. Raises CoordinatorLostError."""
         try:
             while True:
                 events = self._events.wait(_IDLE)
@@ -83,7 +116,7 @@ class NodeKeeper:
         """Serve the store of the attempt's ranks; it ends with the attempt's other processes."""
         try:
             port = start_store_server(message.address, message.addresses, message.secret)
-        except Exception as error:  # noqa: BLE001  # whatever keeps this node from serving is the leader's to report
+        except Exception as error:  # noqa: BLE001  # whatever keeps this node from serving is the coordinator's to report
             self._link.send(Prepared(message.attempt, error=f"the store of the ranks cannot be served: {error}"))
         else:
             self._link.send(Prepared(message.attempt, port))
@@ -104,15 +137,158 @@ class NodeKeeper:
             hosts=message.hosts,
         )
         attempt = NodeAttempt(plan, self._run_dir, self._link, self._events, self._launcher)
-        attempt.receive(self._inbox)
+        for each in self._inbox:  # what came together with ``message``, such as one to end the attempt at once
+            attempt.receive(each)
         self._inbox.clear()
         result = attempt.run()
-        attempt.report(result, self._gpu_memory.wait_released({rank.pid for rank in result.ranks.values()}))
+        ranks = list(result.ranks.values())
+        result.gpu_memory_held = self._gpu_memory.wait_released({rank.pid for rank in ranks})
+        self._link.send(NodeResult(plan.number, ranks, replace(result, ranks={})))
         self._link.attend(self._inbox.append)
 
 
+class NodeAttempt(Attempt):
+    """An attempt on one of its nodes: as on one machine, but it ends only when, and as, the coordinator says.
+
+    Call ``run`` once.
+    """
+
+    def __init__(
+        self, plan: AttemptPlan, run_dir: RunDir, link: NodeLink, events: EventLoop, launcher: AgentLauncher
+    ) -> None:
+        super().__init__(plan, run_dir, link, events, launcher)
+        self._link, self._number = link, plan.number
+        self._usage = UsageLog(self._dir.usage, plan.gpus, write=self._send_usage)
+        self._agreed: Ending | None = None
+        self._proposed: Ending | None = None
+        self._observe: Observe | None = None
+        self._discount = 0.0  # seconds
+        self._may_kill = self._may_finish = False
+        self._others: list[int] = []
+        self._requests: list[ControlMessage] = []
+        self._was_stalled = False
+        link.attend(self.receive)
+
+    # --- what the coordinator says
+
+    def receive(self, message: Message) -> None:
+        """Note what to do: this is called while events are awaited."""
+        if isinstance(message, Leave):
+            raise CoordinatorLostError("the coordinator has left the job")
+        if isinstance(message, UserRequest):
+            self._requests.append(message.message)
+        if not isinstance(message, AttemptMessage) or message.attempt != self._number:
+            return
+        match message:
+            case End():
+                self._agreed = message.ending
+            case Kill():
+                self._may_kill = True
+            case Finish():
+                self._may_finish = True
+            case Observe():
+                self._observe = message
+            case Discount():
+                self._discount += message.seconds
+            case AllRunning():
+                self._others = message.others
+
+    def _handle_events(self, seconds: float) -> None:
+        super()._handle_events(seconds)
+        requests, self._requests = self._requests, []
+        for request in requests:
+            self._processes.handle_message(request)
+
+    def _answer(self) -> None:
+        """Where the ranks are, if that was asked."""
+        if (asked := self._observe) is not None:
+            self._observe = None
+            match asked.sampling:
+                case Sampling.LATEST:
+                    seen = self._detector.look(self._ranks)
+                case Sampling.HANG:
+                    seen = self._detector.observe_hang(self._ranks, super()._handle_events)
+                case Sampling.FAILURE:
+                    seen = self._detector.observe_failure(self._ranks, super()._handle_events)
+            self._link.send(Observed(self._number, seen))
+
+    # --- while the ranks run
+
+    def _ending(self) -> Ending | None:
+        self._answer()
+        if self._agreed is None and (proposed := super()._ending()) is not self._proposed and proposed is not None:
+            self._proposed = proposed
+            self._link.send(Proposal(self._number, proposed))
+        return self._agreed
+
+    def _find_hang(self) -> None:
+        if self._discount:
+            self._detector.discount(self._discount)
+            self._discount = 0.0
+        if self._detector.due_in() <= 0:
+            stalled = self._detector.stalled(self._ranks)
+            shown, left = self._detector.stall_times()
+            is_stalled = stalled is not None or shown is not None
+            if is_stalled or self._was_stalled:
+                self._link.send(NodeStalled(self._number, stalled, self._detector.is_stopped, shown, left))
+            self._was_stalled = is_stalled
+
+    def _other_ranks(self) -> list[int]:
+        return [*super()._other_ranks(), *self._others]
+
+    def _send_usage(self, _: Path, sample: UsageSample) -> None:
+        self._link.send(UsageTaken(self._number, sample))
+
+    # --- at the end
+
+    def _shut_down(self, ending: Ending) -> Ending:
+        if ending is not Ending.DONE and not ending.is_stop:
+            ending = self._await_kill(ending)
+        if ending is Ending.DONE:
+            self._shutdown.await_exit()
+        elif ending.is_stop:
+            self._shutdown.stop_ranks(ending)
+        else:
+            self._kill_ranks(ending)
+        self._link.send(StoreReleased(self._number))
+        while not self._may_finish:
+            self._answer()
+            self._handle_events(_INTERVAL)
+        return ending
+
+    def _await_kill(self, ending: Ending) -> Ending:
+        """Report what is known of the cause, until the coordinator knows enough; return what it then says."""
+        reported: RanksEnded | None = None
+        while not self._may_kill and self._agreed is ending:
+            self._answer()
+            known, by_sigterm = self._cause_is_known(), self._shutdown.ended_by_sigterm()
+            if (known or self._ranks.all_ended()) and (now := RanksEnded(self._number, known, by_sigterm)) != reported:
+                self._link.send(now)
+                reported = now
+            self._handle_events(_INTERVAL)
+        return self._agreed or ending
+
+    def _cause_is_known(self) -> bool:
+        """True for a failure on this node that needs no look at the others."""
+        cause = root_cause(self._ranks)
+        needs_others = cause is not None and (self._detector.is_aborted_by_gloo(cause) or has_timed_out(cause))
+        return self._ranks.root_cause_is_known() and not needs_others
+
+    def _kill_ranks(self, ending: Ending) -> None:
+        """Kill all ranks but the one that failed first, whose exit functions may still run."""
+        cause = root_cause(self._ranks) if ending is Ending.RANK_FAILED else None
+        if cause is None:
+            self._ranks.kill_unfinished()
+        else:
+            self._shutdown.kill_others(cause)
+
+    def _final_ending(self, ending: Ending) -> Ending:
+        """The coordinator makes one of the nodes' endings."""
+        return ending
+
+
 def main(run_dir: RunDir, launch: int, host: str, source: str | None = None) -> int:
-    """Keep this node's ranks until the leading keeper ends, or lets this one go."""
+    """Keep this node's ranks until the coordinator ends, or lets this keeper go."""
     set_process_name("rekindle-node")
     set_child_subreaper()
     forbid_core_dumps()
@@ -121,7 +297,7 @@ def main(run_dir: RunDir, launch: int, host: str, source: str | None = None) -> 
         tmp = make_private_tmp()
         read_secrets()
         is_over = _keep(run_dir, launch, host, source)
-    except (OSError, ValueError, UnusableError, SecretError, LeaderLostError, ImportError) as error:
+    except (OSError, ValueError, UnusableError, SecretError, CoordinatorLostError, ImportError) as error:
         _log(f"{sys.executable}: {error}" if isinstance(error, ImportError) else str(error))
         return 1
     finally:
@@ -147,7 +323,7 @@ def _keep(run_dir: RunDir, launch: int, host: str, source: str | None) -> bool:
             _log(f"not preloaded on {host}: {failure}")
     with events.signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         versions = own_versions()
-        hello = Hello(
+        hello = NodeHello(
             leader.secret, host, secrets.token_hex(8), versions=versions, written=proof.written, clock=time.time()
         )
         link = NodeLink(leader, hello, proof, events, source)
@@ -156,7 +332,7 @@ def _keep(run_dir: RunDir, launch: int, host: str, source: str | None) -> bool:
         while not link.is_welcome:
             events.wait(1.0)
             if time.monotonic() > deadline:
-                raise UnusableError("the leading keeper has not answered")
+                raise UnusableError("the coordinator has not answered")
         return keeper.serve()
 
 
@@ -170,6 +346,20 @@ def _find_leader(run_dir: RunDir, launch: int) -> Leader:
             )
         time.sleep(0.1)
     return leader
+
+
+def own_versions() -> Versions:
+    """The versions of this interpreter. Raises ImportError where it has no torch."""
+    return Versions(source_digest(Path(rekindle.__file__).parent), version("torch"), platform.python_version())
+
+
+def source_digest(package: Path) -> str:
+    """Hash of all modules below ``package``: the worker side is a directory on the path, and has no other version."""
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package)}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:10]
 
 
 def _log(message: str) -> None:

@@ -10,13 +10,21 @@ from subprocess import Popen, TimeoutExpired
 from typing import IO, Any
 
 from rekindle.contract.backoff import exponential_backoff
+from rekindle.contract.files import last_line_of
 from rekindle.contract.run_dir.paths import LaunchDir
 from rekindle.keeper import wall_clock
-from rekindle.keeper.cluster.channel import Channel
-from rekindle.keeper.cluster.home_proof import read_proof
-from rekindle.keeper.cluster.listener import Listener
-from rekindle.keeper.cluster.messages import Beat, Heard, Hello, Leave, Message, Terminated, Versions, Welcome
-from rekindle.keeper.cluster.starters import PROLOGUE_FAILED, Starter
+from rekindle.keeper.cluster.connections import Listener, MessageChannel, read_proof
+from rekindle.keeper.cluster.messages import (
+    Beat,
+    BeatAnswer,
+    Leave,
+    Message,
+    NodeHello,
+    Terminated,
+    Versions,
+    Welcome,
+)
+from rekindle.keeper.cluster.node_start import PROLOGUE_FAILED
 from rekindle.keeper.event_loop import EventLoop
 
 MAX_STARTS = 3  # in a row that fail: then the node is unusable
@@ -28,12 +36,15 @@ _CHECK_INTERVAL = 1.0
 _KILL_MARGIN = 10.0  # seconds that a node has at most to kill its ranks before others take their place
 _TAIL = 2000  # bytes
 UNSEEN_MARGIN = 30.0
-"""Seconds beyond ``host_timeout`` for a proof to be seen here. Earlier the server misses the beats of a leading keeper
+"""Seconds beyond ``host_timeout`` for a proof to be seen here. Earlier the server misses the beats of a coordinator
 that itself sees an old home, and ends its Slurm job: the other nodes are not to blame for that."""
+
+Starter = Callable[[str, IO[bytes]], "Popen[bytes]"]
+"""Starts the keeper of the named host, whose output goes to the file; the process ends when that does."""
 
 
 def lease_of(host_timeout: float) -> float:
-    """Seconds after which a node that the leader does not hear kills its ranks; the leader gives it up later."""
+    """Seconds after which a node whose heartbeat is not answered kills its ranks; the coordinator waits longer."""
     return max(0.75 * host_timeout, host_timeout - _KILL_MARGIN)
 
 
@@ -45,10 +56,10 @@ class Node:
     keeper: str
     address: str
     versions: Versions
-    channel: Channel
-    heard_at: float  # seconds of CLOCK_MONOTONIC, by the number of the heartbeat that was sent last
+    channel: MessageChannel
+    beat_at: float  # seconds of CLOCK_MONOTONIC: when its latest heartbeat came
     offset: float = float("inf")  # seconds to add to the node's CLOCK_MONOTONIC; too much by the way of a message
-    beats: list[Channel] = field(default_factory=list)  # that the node has opened for its heartbeat
+    beats: list[MessageChannel] = field(default_factory=list)  # that the node has opened for its heartbeat
     lost: str | None = None  # how that was noticed
     lost_at: float = float("inf")
     terminated: bool = False  # it got SIGTERM
@@ -61,13 +72,19 @@ class Node:
     def send(self, message: Message) -> None:
         self.channel.send(message)
 
+    def lose(self, reason: str) -> None:
+        if self.lost is None:
+            self.lost, self.lost_at = reason, time.monotonic()
+            for channel in (self.channel, *self.beats):
+                channel.close()
+
     @property
     def is_alive(self) -> bool:
         return self.lost is None
 
     def silent_for(self) -> float:
         """Seconds since the latest heartbeat."""
-        return time.monotonic() - self.heard_at
+        return time.monotonic() - self.beat_at
 
 
 @dataclass(eq=False, slots=True)
@@ -83,7 +100,7 @@ class _Host:
     next_start: float = 0.0
     error: str = ""  # why the latest start failed
     unusable: str | None = None  # why the next Slurm job must not get it: the first reason since it was well
-    was_cut_off: bool = False  # its latest keeper was lost because nothing was heard of it
+    was_cut_off: bool = False  # its latest keeper was lost because no heartbeat came
 
     @property
     def answers(self) -> bool:
@@ -111,7 +128,7 @@ class Nodes:
         address: str,
         secret: str,
         events: EventLoop,
-        host_timeout: Callable[[], float],
+        host_timeout: float,
         launch: LaunchDir,
     ) -> None:
         """``host_timeout``: seconds without a heartbeat after which a node counts as lost. Raises OSError."""
@@ -126,7 +143,7 @@ class Nodes:
         events.every(_CHECK_INTERVAL, self.check)
 
     def answering(self) -> list[Node]:
-        """In the order of the allocation, without those that are about to leave."""
+        """The nodes in the order of the allocation, without those that are about to leave."""
         return [host.node for host in self._hosts.values() if host.node is not None and host.answers]
 
     def is_settled(self) -> bool:
@@ -144,7 +161,7 @@ class Nodes:
         return {host.name: host.why_missing for host in self._hosts.values() if not host.answers}
 
     def unusable(self) -> dict[str, str]:
-        """Those of them that will be no better for the next Slurm job; a prologue that fails is the job's own fault."""
+        """The nodes that will be no better for the next Slurm job; a prologue that fails is the job's own fault."""
         found = {host.name: host.unusable for host in self._hosts.values() if host.unusable and not host.answers}
         return {name: reason for name, reason in found.items() if not reason.startswith(PROLOGUE_FAILED)}
 
@@ -155,13 +172,13 @@ class Nodes:
         return {"clocks": clocks, "missing": self.missing(), "excluded": self.unusable()}
 
     def give_up_silent(self) -> None:
-        """None of those that have never answered is waited for any more."""
+        """Wait no more for those that have never answered."""
         for host in self._hosts.values():
             if host.node is None and host.process is not None and not self._is_ending:
                 host.mark_unusable(f"its keeper has not answered for {time.monotonic() - host.started_at:.0f} s")
 
     def dismiss_terminated(self) -> None:
-        """Between attempts: those that got SIGTERM may leave."""
+        """Let those leave that got SIGTERM: no attempt runs."""
         for host in self._hosts.values():
             if host.node is not None and host.node.terminated:
                 host.node.send(Leave(is_over=False))
@@ -174,20 +191,22 @@ class Nodes:
                 self._start(host)
 
     def check(self) -> None:
-        """Once a second: who is lost, who has not started, and whose keeper must be replaced for later attempts."""
+        """Find, once a second, who is lost, who has not started, and whose keeper must be replaced."""
         for host in self._hosts.values():
             node = host.node
-            if node is not None and node.silent_for() > self._host_timeout():
+            if node is not None and node.silent_for() > self._host_timeout:
                 host.was_cut_off = True
-                self._lose(node, f"nothing has been heard of it for {node.silent_for():.0f} seconds")
+                node.lose(f"nothing has been heard of it for {node.silent_for():.0f} seconds")
             elif node is not None and node.is_alive and node.written > node.seen:
                 self._look_for_proof(host, node)
             elif node is None and host.process is not None and time.monotonic() > host.started_at + START_TIMEOUT:
                 host.process.kill()
-            if node is not None and not node.is_alive and time.monotonic() > node.lost_at + CLOSED_WAIT:
-                self._end_lost(host)
-            if host.process is not None and host.process.poll() is not None:
-                self._end(host, host.process.returncode)
+            if host.process is None:
+                continue
+            if (code := host.process.poll()) is not None:
+                self._end(host, code)
+            elif node is not None and not node.is_alive and time.monotonic() > node.lost_at + CLOSED_WAIT:
+                host.process.kill()  # it must end before another keeper can be started there
         if self._may_start:
             self.start_missing()
 
@@ -208,13 +227,13 @@ class Nodes:
         if node.seen >= node.written:
             node.unseen_since = float("inf")
             host.unusable = None
-        elif time.monotonic() > node.unseen_since + self._host_timeout() + UNSEEN_MARGIN:
+        elif time.monotonic() > node.unseen_since + self._host_timeout + UNSEEN_MARGIN:
             self.give_up(node, f"what it writes into {self._launch.root} is not seen on other nodes")
 
     def give_up(self, node: Node, reason: str) -> None:
-        """It runs, and what it does leads nowhere."""
+        """Count a node as lost whose keeper runs, and leads nowhere."""
         self._hosts[node.host].mark_unusable(reason)
-        self._lose(node, reason)
+        node.lose(reason)
 
     def _start(self, host: _Host) -> None:
         host.output = tempfile.TemporaryFile()  # noqa: SIM115  # open until the process has ended
@@ -234,23 +253,12 @@ class Nodes:
         """The process that held a keeper has ended."""
         host.process, last = None, _last_line(host)
         if host.node is not None and host.node.is_alive:
-            self._lose(host.node, f"its keeper has ended with exit code {code}{last and f': {last}'}")
+            host.node.lose(f"its keeper has ended with exit code {code}{last and f': {last}'}")
         elif host.node is None:
             self._fail(host, _explained(last) or f"its keeper ended with exit code {code} before it had started")
         host.node = None
 
-    def _end_lost(self, host: _Host) -> None:
-        """What held the keeper of a lost node must end before another can be started there."""
-        if host.process is not None and host.process.poll() is None:
-            host.process.kill()
-
-    def _lose(self, node: Node, reason: str) -> None:
-        if node.lost is None:
-            node.lost, node.lost_at = reason, time.monotonic()
-            for channel in (node.channel, *node.beats):
-                channel.close()
-
-    def _greet(self, channel: Channel, hello: Hello) -> None:
+    def _greet(self, channel: MessageChannel, hello: NodeHello) -> None:
         host = self._hosts.get(hello.host)
         if host is None:
             channel.close()
@@ -261,14 +269,14 @@ class Nodes:
         else:
             self._admit(host, channel, hello, hello.versions)
 
-    def _admit(self, host: _Host, channel: Channel, hello: Hello, versions: Versions) -> None:
+    def _admit(self, host: _Host, channel: MessageChannel, hello: NodeHello, versions: Versions) -> None:
         node = Node(host.name, hello.keeper, channel.peer, versions, channel, time.monotonic(), written=hello.written)
         node.ahead = hello.clock - wall_clock.now()
         host.node, host.failed, host.error, host.was_cut_off = node, 0, "", False
         self.latest_answer = time.monotonic()
         self._look_for_proof(host, node)
-        channel.redirect(lambda message: self._receive(node, message), lambda reason: self._lose(node, reason))
-        channel.send(Welcome(lease_of(self._host_timeout())))
+        channel.redirect(lambda message: self._receive(node, message), node.lose)
+        channel.send(Welcome(lease_of(self._host_timeout)))
 
     def _receive(self, node: Node, message: Message) -> None:
         if isinstance(message, Terminated):
@@ -277,20 +285,20 @@ class Nodes:
                 self.on_end()
         node.on_message(message)
 
-    def _attach_beats(self, host: _Host, channel: Channel, hello: Hello) -> None:
+    def _attach_beats(self, host: _Host, channel: MessageChannel, hello: NodeHello) -> None:
         node = host.node
         if node is None or not node.is_alive or node.keeper != hello.keeper:
             channel.close()
             return
         node.beats = [*(each for each in node.beats if each.is_open), channel]
-        channel.redirect(lambda message: self._hear(node, channel, message), lambda _: None)
+        channel.redirect(lambda message: self._receive_beat(node, channel, message), lambda _: None)
 
-    def _hear(self, node: Node, channel: Channel, message: Message) -> None:
+    def _receive_beat(self, node: Node, channel: MessageChannel, message: Message) -> None:
         if isinstance(message, Beat) and node.is_alive:
             now = time.monotonic()
-            node.heard_at, node.offset = now, min(node.offset, now - message.sent)
+            node.beat_at, node.offset = now, min(node.offset, now - message.sent)
             node.written = max(node.written, message.written)
-            channel.send(Heard(message.number))
+            channel.send(BeatAnswer(message.number))
             if message.trouble is not None:
                 self.give_up(node, message.trouble)
 
@@ -301,7 +309,7 @@ def _explained(line: str) -> str:
 
 
 def _last_line(host: _Host) -> str:
-    """Of what the process has printed; the end of all that goes to the log of the launch."""
+    """The last line that the process has printed; the end of all goes to the log of the launch."""
     if host.output is None:
         return ""
     host.output.seek(0, 2)
@@ -311,7 +319,7 @@ def _last_line(host: _Host) -> str:
     for line in lines:
         print(f"{host.name}: {line}", file=sys.stderr, flush=True)  # noqa: T201  # stderr is that log
     own = [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))]
-    return (own or lines or [""])[-1]
+    return last_line_of("\n".join(own or lines))
 
 
 def _end_process(process: "Popen[bytes]", grace: float) -> None:

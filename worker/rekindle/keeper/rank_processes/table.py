@@ -27,7 +27,7 @@ class RankTable:
     def __init__(
         self, attempt_dir: AttemptDir, world_size: int, first_rank: int = 0, agent_log: Path | None = None
     ) -> None:
-        """Of the ``world_size`` ranks of this machine, from ``first_rank`` on."""
+        """This machine has ``world_size`` ranks, from ``first_rank`` on."""
         self._dir, self._numbers = attempt_dir, range(first_rank, first_rank + world_size)
         self._agent_log = agent_log or attempt_dir.agent_log
         self.ranks: dict[int, RankResult] = {}

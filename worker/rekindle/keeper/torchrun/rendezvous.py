@@ -2,7 +2,7 @@
 
 torchrun asks a backend for it by name. Its agents share a store to number their ranks: here that is an object in
 memory, also on several nodes, since all have equally many ranks. The ranks share another: on one machine the agent
-serves it to processes of the same user, on several the keeper of the head does.
+serves it to processes of the same user, on several the keeper of the first node does.
 """
 
 import os
@@ -29,7 +29,7 @@ _IDENTICAL = "TORCH_ELASTIC_WORKER_IDENTICAL"  # torch's: ranks are numbered wit
 
 
 class FixedRendezvous(RendezvousHandler):
-    """Of one node, which is complete at once. Nobody joins an attempt later: the keeper starts another instead."""
+    """The rendezvous of one node, complete at once: nobody joins an attempt later, as the keeper starts another."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         if parameters.max_nodes != 1:
@@ -65,7 +65,7 @@ class FixedRendezvous(RendezvousHandler):
 
 
 class NodeRendezvous(FixedRendezvous):
-    """Of one node among those of the attempt, whom the plan names: agents neither wait for nor talk to each other."""
+    """One node among those of the attempt, which the plan names: agents neither wait for nor talk to each other."""
 
     def __init__(self, parameters: RendezvousParameters, await_plan: Callable[[], NodePlan]) -> None:
         super().__init__(parameters)
@@ -95,7 +95,7 @@ def configure_rendezvous(arguments: Namespace, await_plan: Callable[[], NodePlan
 
 
 def _end_with_own_ranks(_: api.SimpleElasticAgent) -> None:
-    """Instead of waiting 300 seconds for the agents of the other nodes: the leading keeper waits for all ranks."""
+    """Instead of waiting 300 seconds for the agents of the other nodes: the coordinator waits for all ranks."""
 
 
 class UnnumberedLogs(LogsSpecs):

@@ -1,6 +1,6 @@
 """The store of an attempt's ranks, in a process of its own: torch's, but only for processes of the same user.
 
-torch's store asks nobody who he is, and every user of a machine can connect to its loopback interface. Who writes into
+torch does not authenticate peers, and every user of a machine can connect to its loopback interface. Who writes into
 the store decides where ranks connect to, and so what they unpickle. So a proxy listens at the address that the ranks
 know, and asks the kernel for the user of each connection. Behind it, torch's store accepts only segments that this
 process has signed (TCP MD5, RFC 2385).
@@ -60,7 +60,7 @@ def start_store_server(host: str = HOST, allowed: Sequence[str] = (), secret: st
 
 
 def start_owner_server(plan: NodePlan) -> None:
-    """Fork the process that answers for this node, which is not the head. As ``start_store_server``."""
+    """Fork the process that answers for this node, which is not the first; see ``start_store_server``."""
     _fork_server("rekindle-owners", lambda: _serve_owners((plan.address, plan.store_port + 1), plan.secret))
 
 
@@ -156,7 +156,7 @@ class StoreServer:
             return listener, behind
 
     def _listen_openly(self) -> tuple[socket.socket, socket.socket]:
-        """For every user of this machine, but of no others than those allowed."""
+        """Listen for every user of this machine, and of others only for those allowed."""
         if self._host == HOST:
             listener = _listen(HOST)
             return listener, listener

@@ -1,21 +1,27 @@
-"""The time limit of the Slurm job in which a leading keeper runs: it stops the attempt before Slurm would.
+"""What the coordinator asks of the Slurm job in which it runs: its nodes, a process on each, and how much time is left.
 
-Slurm's own signal for that (``--signal``) comes up to a minute early, which is all that a short limit has.
+The coordinator stops the attempt before Slurm would. Slurm's own signal for that (``--signal``) comes up to a minute
+early, which is all that a short limit has.
 """
 
 import os
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.journal import AttemptEnded, StopRequested, read_journal
+from rekindle.contract.run_dir.leader_records import COMMENT
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.keeper.cluster.node_start import node_command
 
-INTERVAL = 1.0  # seconds between two checks
+LIMIT_INTERVAL = 1.0  # seconds between two checks of the time limit
+_COMMENT_TIMEOUT = 20.0  # seconds
 _ASK_AGAIN = 60.0  # seconds after which Slurm is asked again, where it has not answered
 _TIMEOUT = 5.0  # seconds for it to answer
 _MAX_SHARE = 0.1  # of the limit
@@ -23,6 +29,42 @@ _USUAL = 90.0  # seconds for the ranks to save, where it is not known what that 
 _LEAST, _MOST = 15.0, 150.0  # seconds, likewise, where it is
 _MAX_DELAY = 60.0  # seconds by which a Slurm job may start after its time has begun to count; beyond, clocks differ
 _LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
+_SRUN = (
+    "srun",
+    "--nodes=1",
+    "--ntasks=1",
+    "--overlap",
+    "--no-kill",
+    "--kill-on-bad-exit=0",
+    "--cpu-bind=none",
+    "--mpi=none",
+    "--unbuffered",
+    "--export=NONE",
+)
+"""The step has all of the node's processors, memory and GPUs; binding its one task would leave it one processor."""
+
+
+def hosts_of(node_list: str) -> list[str]:
+    """The names in Slurm's short form. Raises OSError, CalledProcessError."""
+    shown = subprocess.run(["scontrol", "show", "hostnames", node_list], capture_output=True, text=True, check=True)
+    return shown.stdout.split()
+
+
+def write_comment(slurm_job: str, reason: str) -> None:
+    """The comment of the Slurm job reaches the server where nothing that is written here does."""
+    own_name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    command = ["scontrol", "update", f"JobId={slurm_job}", f"Comment={COMMENT}{own_name}: {reason}"]
+    with suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(command, check=False, timeout=_COMMENT_TIMEOUT, stdin=subprocess.DEVNULL)
+
+
+def start_by_srun(run_dir: RunDir, launch: int, host: str, output: IO[bytes]) -> "subprocess.Popen[bytes]":
+    """Start the keeper of ``host`` as a step of its own, so that the end of one does not end another.
+
+    Raises OSError where there is no ``srun``.
+    """
+    command = [*_SRUN, f"--nodelist={host}", *node_command(run_dir, launch, host)]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
 
 class Limit(NamedTuple):
@@ -33,7 +75,7 @@ class Limit(NamedTuple):
 
 
 class TimeLimit:
-    """Of the Slurm job that began just before this was made."""
+    """The time limit of the Slurm job that began just before this was made."""
 
     def __init__(
         self, ask: Callable[[], Limit | None], stop_seconds: Callable[[], float | None], leave: Callable[[str], None]
@@ -45,7 +87,7 @@ class TimeLimit:
         self._left = False
 
     def check(self) -> None:
-        """Every ``INTERVAL``. An administrator may have changed the limit, so it is read again before it counts."""
+        """Call it every second. An administrator may change the limit, so it is read again before it counts."""
         now = time.monotonic()
         if self._left or now < self._check_at:
             return
@@ -68,7 +110,7 @@ def lead_time(limit: float, stop_seconds: float | None) -> float:
 
 
 def limit_of(slurm_job: str) -> Limit | None:
-    """As Slurm says; None where it does not answer."""
+    """The limit that Slurm shows; None where it does not answer."""
     command = ["squeue", "--noheader", f"--jobs={slurm_job}", "--format=%l|%S"]
     with suppress(OSError, subprocess.SubprocessError, ValueError):
         own = {**os.environ, "SLURM_TIME_FORMAT": "%s"}
