@@ -10,18 +10,7 @@ from typing import Any
 from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.usage import UsageSample
 from rekindle.keeper.attempt_result import AttemptResult, Ending, RankResult
-from rekindle.keeper.cluster.messages import (
-    Discount,
-    Message,
-    NodeResult,
-    NodeStalled,
-    Observed,
-    Prepared,
-    Proposal,
-    RanksEnded,
-    StoreReleased,
-    UserRequest,
-)
+from rekindle.keeper.cluster import messages
 from rekindle.keeper.cluster.nodes import Node
 from rekindle.keeper.diagnosis import ended_by_sigterm, final_ending, is_cascade, root_cause
 from rekindle.keeper.hangs.culprit import WorldObservation
@@ -38,12 +27,12 @@ class Participant:
     keeper: Node
     number: int
     ranks: range
-    prepared: Prepared | None = None
+    prepared: messages.Prepared | None = None
     running: list[dict[str, int]] | None = None  # its ranks, as in the record RANKS_RUNNING
     proposal: Ending | None = None
-    stalled: NodeStalled | None = None
+    stalled: messages.NodeStalled | None = None
     observed: WorldObservation | None = None
-    ended: RanksEnded | None = None
+    ended: messages.RanksEnded | None = None
     has_released_store: bool = False
     result: AttemptResult | None = None
     silent_for: float = 0.0  # seconds, the longest so far of the silence that lasts
@@ -52,22 +41,22 @@ class Participant:
     def is_lost(self) -> bool:
         return not self.keeper.is_alive
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: messages.Message) -> None:
         """Note what the node has reported; what is no such message is ignored."""
         match message:
-            case Prepared():
+            case messages.Prepared():
                 self.prepared = message
-            case Proposal():
+            case messages.Proposal():
                 self.proposal = message.ending
-            case NodeStalled():
+            case messages.NodeStalled():
                 self.stalled = message
-            case RanksEnded():
+            case messages.RanksEnded():
                 self.ended = message
-            case Observed():
+            case messages.Observed():
                 self.observed = message.world
-            case StoreReleased():
+            case messages.StoreReleased():
                 self.has_released_store = True
-            case NodeResult():
+            case messages.NodeResult():
                 self.result = replace(message.result, ranks={rank.rank: rank for rank in message.ranks})
 
 
@@ -91,7 +80,7 @@ class Participants:
     def first(self) -> Participant:
         return self._all[0]
 
-    def send(self, message: Message) -> None:
+    def send(self, message: messages.Message) -> None:
         """Send to every node."""
         for each in self._all:
             each.keeper.send(message)
@@ -101,7 +90,7 @@ class Participants:
         if message.attempt == self._attempt and message.type in (MessageType.STACK, MessageType.CHAOS):
             number = 0 if message.rank is None else message.rank // self._ranks
             if 0 <= number < len(self._all):
-                self._all[number].keeper.send(UserRequest(message))
+                self._all[number].keeper.send(messages.UserRequest(message))
 
     def any_lost(self) -> bool:
         return any(each.is_lost for each in self._all)
@@ -121,7 +110,7 @@ class Participants:
             if silent > _SILENT:
                 each.silent_for = max(each.silent_for, silent)
             elif each.silent_for:
-                self.send(Discount(self._attempt, 2 * each.silent_for))
+                self.send(messages.Discount(self._attempt, 2 * each.silent_for))
                 for stalled in self._all:
                     stalled.stalled = None
                 each.silent_for = 0.0

@@ -15,22 +15,8 @@ from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt.shutdown import EXIT_GRACE, FAILURE_GRACE, ROOT_CAUSE_GRACE, SIGTERM_GRACE, STOP_GRACE
 from rekindle.keeper.attempt_result import AttemptResult, Culprit, Ending, Hang, read_rank_result, read_steps
 from rekindle.keeper.buffered_journal import BufferedJournal
+from rekindle.keeper.cluster import messages
 from rekindle.keeper.cluster.attempt_nodes import ClusterUsage, NodeReport, Participant, Participants, merge
-from rekindle.keeper.cluster.messages import (
-    AllRunning,
-    AttemptMessage,
-    Begin,
-    End,
-    Finish,
-    Kill,
-    Message,
-    NodeStalled,
-    Observe,
-    Prepare,
-    RecordWritten,
-    Sampling,
-    UsageTaken,
-)
 from rekindle.keeper.cluster.nodes import Node, Nodes
 from rekindle.keeper.event_loop import EventLoop
 from rekindle.keeper.hangs.culprit import WorldObservation, find_culprit, find_deserter
@@ -107,7 +93,7 @@ class ClusterAttempt:
         """Have the first node serve the store; why it cannot, else None."""
         first = self._nodes.first
         addresses = [node.keeper.address for node in self._nodes]
-        first.keeper.send(Prepare(self._number, first.keeper.address, addresses, self._secret))
+        first.keeper.send(messages.Prepare(self._number, first.keeper.address, addresses, self._secret))
         self._wait(PREPARE_TIMEOUT, lambda: first.prepared is not None or self._is_to_end())
         if first.prepared is not None:
             return first.prepared.error
@@ -132,7 +118,7 @@ class ClusterAttempt:
                 addresses=[each.keeper.address for each in self._nodes],
                 secret=self._secret,
             )
-            begin = Begin(
+            begin = messages.Begin(
                 self._number, plan, self._plan.environment, self._plan.warm, self._plan.log_bytes, self._plan.hosts
             )
             node.keeper.send(begin)
@@ -190,14 +176,14 @@ class ClusterAttempt:
         seconds = max(each.seconds or 0.0 for each in found)
         if self._waits_longer and seconds < self._plan.long_timeout:
             return False
-        hang = explain_hang(seconds, self._observe(Sampling.HANG), self._plan.spec.hang_timeout)
+        hang = explain_hang(seconds, self._observe(messages.Sampling.HANG), self._plan.spec.hang_timeout)
         if hang.may_end and seconds < self._plan.long_timeout:
             self._waits_longer = True
             return False
         self._hang = hang
         return True
 
-    def _agreeing(self, is_such: Callable[[NodeStalled], bool]) -> list[NodeStalled]:
+    def _agreeing(self, is_such: Callable[[messages.NodeStalled], bool]) -> list[messages.NodeStalled]:
         """Such reports, if all nodes whose ranks run have sent one, or one of a rank that is stopped by a signal."""
         reports = [node.stalled for node in self._nodes if node.proposal is not Ending.DONE]
         found = [each for each in reports if each is not None and is_such(each)]
@@ -209,7 +195,7 @@ class ClusterAttempt:
             if self._shown.end():
                 self._write(RecordType.STALLED, sentence=None)
         elif self._shown.is_due():
-            seen = self._observe(Sampling.LATEST)
+            seen = self._observe(messages.Sampling.LATEST)
             culprit, seconds = find_culprit(seen.running, seen.finished), max(each.shown or 0.0 for each in shown)
             left = max(each.left for each in shown)
             if culprit.may_end and self._plan.spec.hang_timeout is None:
@@ -230,18 +216,18 @@ class ClusterAttempt:
 
     # --- what the nodes report
 
-    def _receive(self, node: Participant, message: Message) -> None:
-        if not isinstance(message, AttemptMessage) or message.attempt != self._number:
+    def _receive(self, node: Participant, message: messages.Message) -> None:
+        if not isinstance(message, messages.AttemptMessage) or message.attempt != self._number:
             return
         match message:
-            case RecordWritten():
+            case messages.RecordWritten():
                 self._record(node, message)
-            case UsageTaken():
+            case messages.UsageTaken():
                 self._usage.add(node.number, message.sample, self._nodes.live_numbers())
             case _:
                 node.receive(message)
 
-    def _record(self, node: Participant, message: RecordWritten) -> None:
+    def _record(self, node: Participant, message: messages.RecordWritten) -> None:
         if message.type == RecordType.RANKS_RUNNING:
             node.running = message.fields["ranks"]
             self._record_running()
@@ -255,12 +241,12 @@ class ClusterAttempt:
         self._running_since = time.monotonic()
         self._write(RecordType.RANKS_RUNNING, ranks=found)
         others = [rank["pid"] for rank in found if rank["rank"]]
-        self._nodes.first.keeper.send(AllRunning(self._number, others))
+        self._nodes.first.keeper.send(messages.AllRunning(self._number, others))
 
-    def _observe(self, sampling: Sampling) -> WorldObservation:
+    def _observe(self, sampling: messages.Sampling) -> WorldObservation:
         for node in self._nodes:
             node.observed = None
-        self._nodes.send(Observe(self._number, sampling))
+        self._nodes.send(messages.Observe(self._number, sampling))
         self._wait(OBSERVE_TIMEOUT, lambda: all(node.observed is not None or node.is_lost for node in self._nodes))
         world = WorldObservation()
         for node in self._nodes:
@@ -274,15 +260,15 @@ class ClusterAttempt:
 
     def _shut_down(self, ending: Ending) -> Ending:
         """The same on all nodes, and no store ends before the last rank that may need it; as in ``Shutdown``."""
-        self._nodes.send(End(self._number, ending))
+        self._nodes.send(messages.End(self._number, ending))
         if not ending.is_stop and ending is not Ending.DONE:
             self._find_root_cause(ending)
             if self._ended_by_sigterm() and (stop := self._await_stop()) is not None:
                 ending = stop
                 self._record_stop(ending)
-                self._nodes.send(End(self._number, ending))
+                self._nodes.send(messages.End(self._number, ending))
             else:
-                self._nodes.send(Kill(self._number))
+                self._nodes.send(messages.Kill(self._number))
         grace = STOP_GRACE.get(ending, max(EXIT_GRACE, FAILURE_GRACE)) + _LATE
         self._wait(grace, lambda: all(node.has_released_store or node.is_lost for node in self._nodes))
         return ending
@@ -302,7 +288,7 @@ class ClusterAttempt:
             return
         self._wait(ROOT_CAUSE_GRACE, self._cause_is_known)
         if not self._cause_is_known() and any(node.proposal is Ending.RANK_FAILED for node in self._nodes):
-            seen = self._observe(Sampling.FAILURE)
+            seen = self._observe(messages.Sampling.FAILURE)
             self._deserter = find_deserter(seen.failed, seen.running, seen.finished) if seen.failed else None
 
     def _cause_is_known(self) -> bool:
@@ -311,7 +297,7 @@ class ClusterAttempt:
 
     def _collect_results(self) -> None:
         """Wait for the result of every node, unless it is lost: before that its ranks may still run."""
-        self._nodes.send(Finish(self._number))
+        self._nodes.send(messages.Finish(self._number))
         deadline = time.monotonic() + REPORT_TIMEOUT
         while waiting := [node for node in self._nodes if node.result is None and not node.is_lost]:
             self._handle_events(INTERVAL)

@@ -30,33 +30,8 @@ from rekindle.contract.run_dir.usage import UsageSample
 from rekindle.keeper.attempt.attempt import Attempt
 from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt_result import Ending
+from rekindle.keeper.cluster import messages
 from rekindle.keeper.cluster.connections import CoordinatorLostError, HomeProof, NodeLink
-from rekindle.keeper.cluster.messages import (
-    AllRunning,
-    AttemptMessage,
-    Begin,
-    Discount,
-    End,
-    Finish,
-    Kill,
-    Leave,
-    Message,
-    NodeHello,
-    NodeResult,
-    NodeStalled,
-    Observe,
-    Observed,
-    Prepare,
-    Prepared,
-    Proposal,
-    RanksEnded,
-    Sampling,
-    StoreReleased,
-    Terminated,
-    UsageTaken,
-    UserRequest,
-    Versions,
-)
 from rekindle.keeper.diagnosis import has_timed_out, root_cause
 from rekindle.keeper.event_loop import ControlFifo, EventLoop
 from rekindle.keeper.observers.usage import GpuMemory, UsageLog
@@ -85,7 +60,7 @@ class NodeKeeper:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "") if spec.device_kind == "cuda" else ""
         self._gpus = [name for name in visible.split(",") if name]  # as Slurm has numbered them
         self._gpu_memory = GpuMemory(self._gpus)
-        self._inbox: list[Message] = []
+        self._inbox: list[messages.Message] = []
         self._terminated = False
         self._store: tuple[int, int] | None = None  # attempt, port
         link.attend(self._inbox.append)
@@ -98,11 +73,11 @@ class NodeKeeper:
                 self._note_signals(events.signals)
                 while self._inbox:
                     message = self._inbox.pop(0)
-                    if isinstance(message, Leave):
+                    if isinstance(message, messages.Leave):
                         return message.is_over
-                    if isinstance(message, Prepare):
+                    if isinstance(message, messages.Prepare):
                         self._prepare(message)
-                    elif isinstance(message, Begin):
+                    elif isinstance(message, messages.Begin):
                         self._run(message)
         finally:
             self._launcher.discard()
@@ -110,18 +85,19 @@ class NodeKeeper:
     def _note_signals(self, signals: list[int]) -> None:
         if signals and not self._terminated:
             self._terminated = True
-            self._link.send(Terminated())
+            self._link.send(messages.Terminated())
 
-    def _prepare(self, message: Prepare) -> None:
+    def _prepare(self, message: messages.Prepare) -> None:
         """Serve the store of the attempt's ranks; it ends with the attempt's other processes."""
         try:
             port = start_store_server(message.address, message.addresses, message.secret)
         except Exception as error:  # noqa: BLE001  # whatever keeps this node from serving is the coordinator's to report
-            self._link.send(Prepared(message.attempt, error=f"the store of the ranks cannot be served: {error}"))
+            reason = f"the store of the ranks cannot be served: {error}"
+            self._link.send(messages.Prepared(message.attempt, error=reason))
         else:
-            self._link.send(Prepared(message.attempt, port))
+            self._link.send(messages.Prepared(message.attempt, port))
 
-    def _run(self, message: Begin) -> None:
+    def _run(self, message: messages.Begin) -> None:
         self._events.replace_fifo(ControlFifo(self._run_dir.control_of(message.plan.node)))
         plan = AttemptPlan(
             spec=self._spec,
@@ -143,7 +119,7 @@ class NodeKeeper:
         result = attempt.run()
         ranks = list(result.ranks.values())
         result.gpu_memory_held = self._gpu_memory.wait_released({rank.pid for rank in ranks})
-        self._link.send(NodeResult(plan.number, ranks, replace(result, ranks={})))
+        self._link.send(messages.NodeResult(plan.number, ranks, replace(result, ranks={})))
         self._link.attend(self._inbox.append)
 
 
@@ -161,7 +137,7 @@ class NodeAttempt(Attempt):
         self._usage = UsageLog(self._dir.usage, plan.gpus, write=self._send_usage)
         self._agreed: Ending | None = None
         self._proposed: Ending | None = None
-        self._observe: Observe | None = None
+        self._observe: messages.Observe | None = None
         self._discount = 0.0  # seconds
         self._may_kill = self._may_finish = False
         self._others: list[int] = []
@@ -171,26 +147,26 @@ class NodeAttempt(Attempt):
 
     # --- what the coordinator says
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: messages.Message) -> None:
         """Note what to do: this is called while events are awaited."""
-        if isinstance(message, Leave):
+        if isinstance(message, messages.Leave):
             raise CoordinatorLostError("the coordinator has left the job")
-        if isinstance(message, UserRequest):
+        if isinstance(message, messages.UserRequest):
             self._requests.append(message.message)
-        if not isinstance(message, AttemptMessage) or message.attempt != self._number:
+        if not isinstance(message, messages.AttemptMessage) or message.attempt != self._number:
             return
         match message:
-            case End():
+            case messages.End():
                 self._agreed = message.ending
-            case Kill():
+            case messages.Kill():
                 self._may_kill = True
-            case Finish():
+            case messages.Finish():
                 self._may_finish = True
-            case Observe():
+            case messages.Observe():
                 self._observe = message
-            case Discount():
+            case messages.Discount():
                 self._discount += message.seconds
-            case AllRunning():
+            case messages.AllRunning():
                 self._others = message.others
 
     def _handle_events(self, seconds: float) -> None:
@@ -204,13 +180,13 @@ class NodeAttempt(Attempt):
         if (asked := self._observe) is not None:
             self._observe = None
             match asked.sampling:
-                case Sampling.LATEST:
+                case messages.Sampling.LATEST:
                     seen = self._detector.look(self._ranks)
-                case Sampling.HANG:
+                case messages.Sampling.HANG:
                     seen = self._detector.observe_hang(self._ranks, super()._handle_events)
-                case Sampling.FAILURE:
+                case messages.Sampling.FAILURE:
                     seen = self._detector.observe_failure(self._ranks, super()._handle_events)
-            self._link.send(Observed(self._number, seen))
+            self._link.send(messages.Observed(self._number, seen))
 
     # --- while the ranks run
 
@@ -218,7 +194,7 @@ class NodeAttempt(Attempt):
         self._answer()
         if self._agreed is None and (proposed := super()._ending()) is not self._proposed and proposed is not None:
             self._proposed = proposed
-            self._link.send(Proposal(self._number, proposed))
+            self._link.send(messages.Proposal(self._number, proposed))
         return self._agreed
 
     def _find_hang(self) -> None:
@@ -230,14 +206,14 @@ class NodeAttempt(Attempt):
             shown, left = self._detector.stall_times()
             is_stalled = stalled is not None or shown is not None
             if is_stalled or self._was_stalled:
-                self._link.send(NodeStalled(self._number, stalled, self._detector.is_stopped, shown, left))
+                self._link.send(messages.NodeStalled(self._number, stalled, self._detector.is_stopped, shown, left))
             self._was_stalled = is_stalled
 
     def _other_ranks(self) -> list[int]:
         return [*super()._other_ranks(), *self._others]
 
     def _send_usage(self, _: Path, sample: UsageSample) -> None:
-        self._link.send(UsageTaken(self._number, sample))
+        self._link.send(messages.UsageTaken(self._number, sample))
 
     # --- at the end
 
@@ -250,7 +226,7 @@ class NodeAttempt(Attempt):
             self._shutdown.stop_ranks(ending)
         else:
             self._kill_ranks(ending)
-        self._link.send(StoreReleased(self._number))
+        self._link.send(messages.StoreReleased(self._number))
         while not self._may_finish:
             self._answer()
             self._handle_events(_INTERVAL)
@@ -258,11 +234,11 @@ class NodeAttempt(Attempt):
 
     def _await_kill(self, ending: Ending) -> Ending:
         """Report what is known of the cause, until the coordinator knows enough; return what it then says."""
-        reported: RanksEnded | None = None
+        reported: messages.RanksEnded | None = None
         while not self._may_kill and self._agreed is ending:
             self._answer()
-            known, by_sigterm = self._cause_is_known(), self._shutdown.ended_by_sigterm()
-            if (known or self._ranks.all_ended()) and (now := RanksEnded(self._number, known, by_sigterm)) != reported:
+            now = messages.RanksEnded(self._number, self._cause_is_known(), self._shutdown.ended_by_sigterm())
+            if (now.cause_known or self._ranks.all_ended()) and now != reported:
                 self._link.send(now)
                 reported = now
             self._handle_events(_INTERVAL)
@@ -323,7 +299,7 @@ def _keep(run_dir: RunDir, launch: int, host: str, source: str | None) -> bool:
             _log(f"not preloaded on {host}: {failure}")
     with events.signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         versions = own_versions()
-        hello = NodeHello(
+        hello = messages.NodeHello(
             leader.secret, host, secrets.token_hex(8), versions=versions, written=proof.written, clock=time.time()
         )
         link = NodeLink(leader, hello, proof, events, source)
@@ -348,9 +324,9 @@ def _find_leader(run_dir: RunDir, launch: int) -> Leader:
     return leader
 
 
-def own_versions() -> Versions:
+def own_versions() -> messages.Versions:
     """The versions of this interpreter. Raises ImportError where it has no torch."""
-    return Versions(source_digest(Path(rekindle.__file__).parent), version("torch"), platform.python_version())
+    return messages.Versions(source_digest(Path(rekindle.__file__).parent), version("torch"), platform.python_version())
 
 
 def source_digest(package: Path) -> str:

@@ -33,6 +33,7 @@ START_TIMEOUT = 300.0  # seconds: a node imports torch from whatever disk it is 
 CLOSED_WAIT = 0.5  # seconds for a process whose connection has closed to end, so that its exit code is known
 _MIN_DELAY, _MAX_DELAY = 1.0, 10.0  # seconds between two starts that fail
 _CHECK_INTERVAL = 1.0
+_LEAVE_GRACE = 20.0  # seconds for a keeper to leave
 _KILL_MARGIN = 10.0  # seconds that a node has at most to kill its ranks before others take their place
 _TAIL = 2000  # bytes
 UNSEEN_MARGIN = 30.0
@@ -109,6 +110,11 @@ class _Host:
         return node is not None and node.is_alive and not node.terminated and node.seen > 0
 
     @property
+    def is_settled(self) -> bool:
+        """It answers, is known to be unusable, or no keeper could be started there lately."""
+        return self.answers or bool(self.unusable) or self.failed >= MAX_STARTS
+
+    @property
     def why_missing(self) -> str:
         lost = None if self.node is None else self.node.lost
         return self.unusable or lost or self.error or "its keeper has not answered yet"
@@ -147,14 +153,12 @@ class Nodes:
         return [host.node for host in self._hosts.values() if host.node is not None and host.answers]
 
     def is_settled(self) -> bool:
-        """Every machine answers, is known to be unusable, or no keeper could be started there lately."""
-        return all(host.answers or host.unusable or host.failed >= MAX_STARTS for host in self._hosts.values())
+        """True where nothing is gained by waiting for further machines."""
+        return all(host.is_settled for host in self._hosts.values())
 
     def may_rejoin(self) -> bool:
         """A keeper has ended, or is being started, on a machine that is not known to be cut off."""
-        missing = [host for host in self._hosts.values() if not host.answers]
-        waiting = [host for host in missing if not host.unusable and host.failed < MAX_STARTS]
-        return any(not host.was_cut_off for host in waiting)
+        return any(not host.is_settled and not host.was_cut_off for host in self._hosts.values())
 
     def missing(self) -> dict[str, str]:
         """The machines that cannot be used now, each with the reason."""
@@ -218,7 +222,10 @@ class Nodes:
         self._listener.close()
         for host in self._hosts.values():
             if host.process is not None:
-                _end_process(host.process, 20.0 if host.node is not None else 0.0)
+                with suppress(TimeoutExpired):
+                    host.process.wait(_LEAVE_GRACE if host.node is not None else 0.0)
+                host.process.kill()
+                host.process.wait()
 
     def _look_for_proof(self, host: _Host, node: Node) -> None:
         node.unseen_since = min(node.unseen_since, time.monotonic())
@@ -320,11 +327,3 @@ def _last_line(host: _Host) -> str:
         print(f"{host.name}: {line}", file=sys.stderr, flush=True)  # noqa: T201  # stderr is that log
     own = [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))]
     return last_line_of("\n".join(own or lines))
-
-
-def _end_process(process: "Popen[bytes]", grace: float) -> None:
-    with suppress(TimeoutExpired):
-        process.wait(grace)
-        return
-    process.kill()
-    process.wait()
