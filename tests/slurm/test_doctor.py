@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli_process import rekindle
-from rekindle_service.cli.checks import slurm as slurm_checks
+from rekindle_service.cli.checks import slurm_checks
 from slurm.cluster import Cluster
 
 HOUR_AHEAD = "import time; time.time = (lambda now: lambda: now() / 1e9 + 3600)(time.time_ns)\n"

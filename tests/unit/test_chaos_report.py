@@ -3,7 +3,14 @@
 from dataclasses import replace
 
 from cli_examples import outcome
-from rekindle_service.cli.chaos.report import COLUMNS, FaultReport, all_recovered, diagnosis_correct, row, sentence
+from rekindle_service.cli.fault_run import (
+    COLUMNS,
+    FaultReport,
+    all_recovered,
+    diagnosis_correct,
+    report_row,
+    report_sentence,
+)
 
 KILLED = FaultReport(
     "kill",
@@ -42,19 +49,19 @@ def test_evidence_is_omitted_from_the_json() -> None:
 
 
 def test_a_row_shows_fault_attempts_downtime_replayed_steps_and_diagnosis() -> None:
-    assert row(KILLED) == ["kill rank 1", "1 → 2", "yes", "1.3 s", "13", "signal, rank 1", "yes"]
+    assert report_row(KILLED) == ["kill rank 1", "1 → 2", "yes", "1.3 s", "13", "signal, rank 1", "yes"]
     bare = FaultReport("agent", None, recovered=False, attempt_before=3)
-    assert row(bare) == ["agent", "3", "no", "-", "-", "-", "-"]
-    assert len(row(bare)) == len(COLUMNS)
+    assert report_row(bare) == ["agent", "3", "no", "-", "-", "-", "-"]
+    assert len(report_row(bare)) == len(COLUMNS)
 
 
 def test_a_sentence_describes_the_effect() -> None:
-    assert sentence(KILLED) == "recovered after 1.3 s, attempt 2; 13 steps replayed; diagnosed as signal, rank 1"
-    assert sentence(replace(KILLED, diagnosis_correct=False)).endswith("which is WRONG")
+    assert report_sentence(KILLED) == "recovered after 1.3 s, attempt 2; 13 steps replayed; diagnosed as signal, rank 1"
+    assert report_sentence(replace(KILLED, diagnosis_correct=False)).endswith("which is WRONG")
     lost = FaultReport("kill", 1, recovered=False, attempt_before=1, note="the job failed: boom")
-    assert sentence(lost) == "did not recover: the job failed: boom"
+    assert report_sentence(lost) == "did not recover: the job failed: boom"
     server = FaultReport("server", None, True, 1, 1, downtime=0.0, note="no server for 2.0 s")
-    assert sentence(server) == "training was not interrupted; no server for 2.0 s"
+    assert report_sentence(server) == "training was not interrupted; no server for 2.0 s"
 
 
 def test_all_recovered_only_if_every_planned_fault_was_injected() -> None:

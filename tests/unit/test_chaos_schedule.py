@@ -6,11 +6,11 @@ import pytest
 import typer
 
 from rekindle.contract.chaos import RANK_FAULTS, Fault
-from rekindle_service.cli.chaos.schedule import KNOWN_FAULTS, ChaosOptions, PlannedFault, parse_fault, schedule
+from rekindle_service.cli.fault_run import KNOWN_FAULTS, ChaosOptions, PlannedFault, parse_fault, plan_faults
 
 
 def plan(world_size: int = 2, seed: int = 1, **options: object) -> list[PlannedFault]:
-    return schedule(ChaosOptions(**options), world_size, Random(seed))
+    return plan_faults(ChaosOptions(**options), world_size, Random(seed))
 
 
 def test_faults_repeat_in_the_given_order_up_to_the_count_and_without_options_one_rank_is_killed() -> None:

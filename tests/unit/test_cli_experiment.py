@@ -8,8 +8,7 @@ import pytest
 import typer
 
 from cli_examples import printed
-from rekindle_service.cli.commands.experiment import read_experiment
-from rekindle_service.cli.experiment_tables import comparison_table, machine_line, value_text
+from rekindle_service.cli.commands.experiment import comparison_table, machine_line, read_experiment, value_text
 
 
 def test_a_script_is_found_from_the_file_and_a_recipe_or_module_needs_no_code(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from rich.console import Console
 from cli_examples import CONTROLS, NO_TIME, attempt, job, outcome, printed
 from rekindle_service.cli import formatting
 from rekindle_service.cli.commands.demo import is_past_snapshot, shortfalls
+from rekindle_service.cli.commands.follow import change_line, summary
 from rekindle_service.cli.commands.show import facts, history, job_lines
-from rekindle_service.cli.commands.wait import change_line, summary
-from rekindle_service.cli.errors import format_problem
-from rekindle_service.cli.exit_codes import exit_code_for
+from rekindle_service.cli.help_and_errors import format_problem
+from rekindle_service.cli.terminal import exit_code_for
 
 A_RANK: Any = {"rank": 0, "state": "running", "host": None, "without_progress": None, "hang_timeout": None}
 

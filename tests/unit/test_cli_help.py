@@ -9,10 +9,9 @@ import typer
 from rich.console import Console
 from typer.main import get_command
 
-from rekindle_service.cli.command_help import first_sentence, help_text, option_row
-from rekindle_service.cli.errors import format_error, format_usage_error
+from rekindle_service.cli.help_and_errors import first_sentence, format_error, format_usage_error, help_text, option_row
 from rekindle_service.cli.main import app, output_defaults
-from rekindle_service.cli.output import print_wrapped
+from rekindle_service.cli.terminal import print_wrapped
 
 _NO_DEFAULT = {
     *("module", "recipe", "git", "env", "on_restart", "after", "after_any", "continue_from", "exclude", "watch"),

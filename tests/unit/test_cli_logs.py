@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rekindle_service.cli.commands.logs import TextPrinter, collapse_redraws, header
+from rekindle_service.cli.commands.follow import TextPrinter, collapse_redraws, header
 from rekindle_service.client import AttemptHeader, LogLine
 from rekindle_service.client.log_follower import LineBuffer
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from cli_examples import job, printed
 from rekindle_service.cli import formatting
-from rekindle_service.cli.commands.job_queue import half_life, owner_table, queue_lines, reason
+from rekindle_service.cli.commands.job_lists import half_life, owner_table, queue_lines, reason
 
 HOSTILE = "\x1b[2J恶意 name of a job that is longer than its column"
 

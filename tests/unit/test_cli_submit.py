@@ -11,9 +11,9 @@ from typer.main import get_command
 
 from rekindle.contract.job import JobSpec, SnapshotPolicy
 from rekindle_service.cli import source_code
-from rekindle_service.cli.command_help import words_before
 from rekindle_service.cli.commands.submit import parse_process_count, parse_ranks
 from rekindle_service.cli.dry_run import validated_lines
+from rekindle_service.cli.help_and_errors import words_before
 from rekindle_service.cli.job_request import (
     environment,
     job_fields,

@@ -6,10 +6,9 @@ import pytest
 from rich.text import Text
 
 from cli_examples import job, printed
-from rekindle_service.cli.commands import ps
+from rekindle_service.cli.commands import job_lists, top_views
 from rekindle_service.cli.formatting import job_cells
-from rekindle_service.cli.tables import Table, fit
-from rekindle_service.cli.top import drawing, views
+from rekindle_service.cli.layout import Table, fit
 
 LONG = "a name of 60 characters, for which no terminal has the room "
 HOSTILE = "\x1b[2J恶意的名字恶意的名字恶意的名字恶意的名字\r\nnext"
@@ -28,7 +27,7 @@ JOBS = [
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_a_list_of_jobs_keeps_id_state_and_step_whole(width: int) -> None:
-    head, *rows = printed(width, jobs_table(ps._COLUMNS, cut=ps._CUT, drop=ps._DROP))
+    head, *rows = printed(width, jobs_table(job_lists._PS_COLUMNS, cut=job_lists._PS_CUT, drop=job_lists._PS_DROP))
     assert len(rows) == len(JOBS)
     assert all(Text(row).cell_len <= width for row in rows)
     assert {"#", "ID", "STATE", "STEP"} <= set(head.split())
@@ -41,13 +40,13 @@ def test_a_list_of_jobs_keeps_id_state_and_step_whole(width: int) -> None:
 
 
 def test_a_job_in_top_keeps_its_state_and_step_at_80_columns() -> None:
-    head, *rows = printed(80, jobs_table(views._JOB_COLUMNS, cut=drawing._CUT, drop=drawing._DROP))
+    head, *rows = printed(80, jobs_table(top_views._JOB_COLUMNS, cut=top_views._CUT, drop=top_views._DROP))
     assert {"STATE", "STEP", "DONE", "STATUS"} <= set(head.split())
     assert "recovering" in rows[1]
 
 
 def test_nothing_is_cut_where_there_is_room() -> None:
-    rows = printed(10_000, jobs_table(ps._COLUMNS, cut=ps._CUT, drop=ps._DROP))
+    rows = printed(10_000, jobs_table(job_lists._PS_COLUMNS, cut=job_lists._PS_CUT, drop=job_lists._PS_DROP))
     assert LONG.strip() in rows[1]
     assert not any("…" in row for row in rows)
 

@@ -11,7 +11,7 @@ from fakes.nvidia_driver import HAS_COMPILER, NAME
 from fakes.nvidia_machine import NvidiaMachine
 from job_examples import cpu_machine, gpu_machine
 from rekindle_service.cli.checks.finding import Level
-from rekindle_service.cli.checks.gpus import gpus
+from rekindle_service.cli.checks.software_checks import gpus
 from rekindle_service.config.settings import Settings
 from rekindle_service.machine import devices
 from rekindle_service.machine.devices import count_on_bus, cuda_visible_devices, find_machine, visible_gpus

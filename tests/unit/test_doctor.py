@@ -8,10 +8,9 @@ import pytest
 from rich.console import Console
 
 from cli_examples import job
-from rekindle_service.cli.checks import job as job_checks
-from rekindle_service.cli.checks import software, storage, system
+from rekindle_service.cli.checks import job_checks, machine_checks, software_checks
 from rekindle_service.cli.checks.finding import Finding, Level, at_least, ok, problem, warning
-from rekindle_service.cli.checks.gpus import check_gpu, is_of_job
+from rekindle_service.cli.checks.software_checks import check_gpu, is_of_job
 from rekindle_service.cli.commands.doctor import finding_lines, summary
 from rekindle_service.config.home import Home
 
@@ -25,7 +24,7 @@ NOW = time.time()
 
 
 def torch(version: str | None, error: str | None = None) -> Finding:
-    return software.check_package("torch", {"version": version, "error": error}, (2, 11))
+    return software_checks.check_package("torch", {"version": version, "error": error}, (2, 11))
 
 
 @pytest.mark.parametrize(
@@ -40,27 +39,27 @@ def torch(version: str | None, error: str | None = None) -> Finding:
         (lambda: torch("2.9.1"), Level.PROBLEM),
         (lambda: torch(None, "not installed"), Level.PROBLEM),
         (lambda: torch("2.15.0", "ImportError: libc10.so"), Level.PROBLEM),
-        (lambda: software.check_package("torchmetrics", {"version": None, "error": ""}, (1, 8)), Level.WARNING),
-        (lambda: software.check_cuda({"built": None, "usable": 0}, present=0), Level.OK),
-        (lambda: software.check_cuda({"built": "13.0", "usable": 2}, present=2), Level.OK),
-        (lambda: software.check_cuda({"built": "13.0", "usable": 1}, present=2), Level.OK),
-        (lambda: software.check_cuda({"built": None, "usable": 0}, present=2), Level.PROBLEM),
-        (lambda: system.loopback(), Level.OK),
-        (lambda: system.loopback("192.0.2.1"), Level.PROBLEM),
-        (lambda: system.host_name("localhost"), Level.OK),
-        (lambda: storage.write_speed(Path("/proc")), Level.PROBLEM),
-        (lambda: storage.check_filesystem("ext4"), Level.OK),
-        (lambda: storage.check_filesystem("xfs"), Level.OK),
-        (lambda: storage.check_filesystem("nfs4"), Level.PROBLEM),
-        (lambda: storage.shared_memory(Path("/nowhere/shm")), Level.WARNING),
-        (lambda: system.open_files(-1), Level.OK),
-        (lambda: system.open_files(65536), Level.OK),
-        (lambda: system.open_files(512), Level.WARNING),
-        (lambda: system.open_files(100), Level.PROBLEM),
-        (lambda: system.clock(NOW, NOW - 3600), Level.OK),
-        (lambda: system.clock(NOW, None), Level.OK),
-        (lambda: system.clock(NOW, NOW + 3600), Level.WARNING),
-        (lambda: system.clock(0.0, None), Level.WARNING),
+        (lambda: software_checks.check_package("torchmetrics", {"version": None, "error": ""}, (1, 8)), Level.WARNING),
+        (lambda: software_checks.check_cuda({"built": None, "usable": 0}, present=0), Level.OK),
+        (lambda: software_checks.check_cuda({"built": "13.0", "usable": 2}, present=2), Level.OK),
+        (lambda: software_checks.check_cuda({"built": "13.0", "usable": 1}, present=2), Level.OK),
+        (lambda: software_checks.check_cuda({"built": None, "usable": 0}, present=2), Level.PROBLEM),
+        (lambda: machine_checks.loopback(), Level.OK),
+        (lambda: machine_checks.loopback("192.0.2.1"), Level.PROBLEM),
+        (lambda: machine_checks.host_name("localhost"), Level.OK),
+        (lambda: machine_checks.write_speed(Path("/proc")), Level.PROBLEM),
+        (lambda: machine_checks.check_filesystem("ext4"), Level.OK),
+        (lambda: machine_checks.check_filesystem("xfs"), Level.OK),
+        (lambda: machine_checks.check_filesystem("nfs4"), Level.PROBLEM),
+        (lambda: machine_checks.shared_memory(Path("/nowhere/shm")), Level.WARNING),
+        (lambda: machine_checks.open_files(-1), Level.OK),
+        (lambda: machine_checks.open_files(65536), Level.OK),
+        (lambda: machine_checks.open_files(512), Level.WARNING),
+        (lambda: machine_checks.open_files(100), Level.PROBLEM),
+        (lambda: machine_checks.clock(NOW, NOW - 3600), Level.OK),
+        (lambda: machine_checks.clock(NOW, None), Level.OK),
+        (lambda: machine_checks.clock(NOW, NOW + 3600), Level.WARNING),
+        (lambda: machine_checks.clock(0.0, None), Level.WARNING),
         (lambda: job_checks.state(job(state="running")), Level.OK),
         (lambda: job_checks.state(job(state="succeeded")), Level.OK),
         (lambda: job_checks.state(job(state="recovering")), Level.WARNING),
@@ -77,17 +76,17 @@ def test_a_check_has_the_level_of_its_finding(check: Callable[[], Finding], leve
 
 
 def test_the_supported_versions_are_those_of_the_distribution() -> None:
-    assert set(software.PACKAGES) <= set(software.minimum_versions())
-    assert software.version_numbers("2.15.0+cu130") == (2, 15, 0)
+    assert set(software_checks.PACKAGES) <= set(software_checks.minimum_versions())
+    assert software_checks.version_numbers("2.15.0+cu130") == (2, 15, 0)
 
 
 def test_an_interpreter_that_cannot_be_run_is_a_problem(tmp_path: Path) -> None:
     script = tmp_path / "python"
     script.write_text("#!/bin/sh\necho no such thing >&2\nexit 3\n")
     for python in (str(tmp_path / "missing"), str(script)):
-        assert [finding.level for finding in software.software(python)] == [Level.PROBLEM]
+        assert [finding.level for finding in software_checks.software(python)] == [Level.PROBLEM]
         script.chmod(0o755)
-    assert "no such thing" in software.software(str(script))[0].detail
+    assert "no such thing" in software_checks.software(str(script))[0].detail
 
 
 # --- GPUs, network, storage, kernel
@@ -108,29 +107,29 @@ def test_a_process_belongs_to_the_home_whose_run_directory_it_has() -> None:
 
 def test_a_host_name_that_does_not_resolve_is_a_problem() -> None:
     for name in ("no such host", "a..b", "x" * 64):
-        finding = system.host_name(name)
+        finding = machine_checks.host_name(name)
         assert finding.level is Level.PROBLEM
         assert name in finding.advice
 
 
 def test_the_file_system_is_that_of_the_innermost_mount() -> None:
     kinds = {"/home/me": "ext4", "/data/runs": "nfs4", "/data/fast disk/runs": "xfs", "/database": "ext4"}
-    assert {place: storage.filesystem_of(Path(place), MOUNTS) for place in kinds} == kinds
+    assert {place: machine_checks.filesystem_of(Path(place), MOUNTS) for place in kinds} == kinds
 
 
 def test_a_home_that_does_not_exist_yet_is_checked_by_its_parent_and_not_created(tmp_path: Path) -> None:
     place = tmp_path / "new" / "home"
-    findings = storage.storage(place)
+    findings = machine_checks.storage(place)
     assert [finding.name for finding in findings] == ["disk", "file system", "disk writes", "shared memory"]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_evidence_of_the_kernel_is_checked(tmp_path: Path) -> None:
     vmstat = tmp_path / "vmstat"
-    assert system.oom_count(vmstat).level is Level.WARNING
+    assert machine_checks.oom_count(vmstat).level is Level.WARNING
     vmstat.write_text("nr_free_pages 1\noom_kill 3\n")
-    assert "3 since boot" in system.oom_count(vmstat).detail
-    assert system.kernel_log(tmp_path / "kmsg").level is Level.WARNING
+    assert "3 since boot" in machine_checks.oom_count(vmstat).detail
+    assert machine_checks.kernel_log(tmp_path / "kmsg").level is Level.WARNING
 
 
 # --- the home
@@ -140,19 +139,19 @@ def test_what_others_can_read_is_a_problem_with_the_command_that_restricts_it(tm
     token = tmp_path / "token"
     token.write_text("secret")
     token.chmod(0o600)
-    assert storage.private("token", token).level is Level.OK
+    assert machine_checks.private("token", token).level is Level.OK
     token.chmod(0o644)
-    finding = storage.private("token", token)
+    finding = machine_checks.private("token", token)
     assert (finding.level, finding.advice) == (Level.PROBLEM, f"Restrict it: chmod 600 {token}")
 
 
 def test_a_killed_server_is_found_by_the_files_that_it_left(tmp_path: Path) -> None:
     place = Home(tmp_path / "home")
-    assert [finding.level for finding in storage.home_access(place)] == [Level.OK]
+    assert [finding.level for finding in machine_checks.home_access(place)] == [Level.OK]
     place.create()
-    assert storage.server(place).detail == "none runs"
+    assert machine_checks.server(place).detail == "none runs"
     place.server_json.write_text('{"url": "http://127.0.0.1:9", "pid": 1}')
-    assert (storage.server(place).level, "stale" in storage.server(place).detail) == (Level.WARNING, True)
+    assert (machine_checks.server(place).level, "stale" in machine_checks.server(place).detail) == (Level.WARNING, True)
 
 
 # --- a job

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rekindle_service.cli.checks.finding import Level
-from rekindle_service.cli.checks.slurm import judge, memory, timeouts
+from rekindle_service.cli.checks.slurm_checks import judge, memory, timeouts
 
 HOME = Path("/srv/lab/rekindle")
 

@@ -7,11 +7,9 @@ import pytest
 from rich.console import Console
 
 from cli_examples import attempt, job
+from rekindle_service.cli.commands.top import parse_keys
+from rekindle_service.cli.commands.top_views import Controls, JobView, KeyRequest, MachineView, View, frame, full_view
 from rekindle_service.cli.context import candidates
-from rekindle_service.cli.top.controls import Controls, Request
-from rekindle_service.cli.top.drawing import frame, full_view
-from rekindle_service.cli.top.keyboard import parse_keys
-from rekindle_service.cli.top.views import JobView, MachineView, View
 
 BAR = "███░░░░░░░ 30%"
 _HOSTILE = "\x1b]0;owned\x07\x1b[2J[bold]x[/bold]\r\nnext\u202e" + "wide " * 60
@@ -133,7 +131,7 @@ def test_a_filter_is_typed_and_cleared_by_keys() -> None:
     assert [row.cells[1] for row in view.rows(controls)] == ["Digits"]
     controls.press("escape", [])
     assert len(view.rows(controls)) == 2
-    assert [controls.press(key, []) for key in ("escape", "q")] == [Request.BACK, Request.QUIT]
+    assert [controls.press(key, []) for key in ("escape", "q")] == [KeyRequest.BACK, KeyRequest.QUIT]
 
 
 def test_jobs_are_sorted_by_what_a_key_chooses() -> None:

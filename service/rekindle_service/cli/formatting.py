@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
-from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
+from rekindle_service.cli.terminal import ExitCode, exit_code_for
 from rekindle_service.client import Checkpoint, Job, Outcome, Rank, TimeBreakdown
 from rekindle_service.client.models import ValidatedJob
 from rekindle_service.sanitize import sanitize_line

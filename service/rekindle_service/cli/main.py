@@ -14,32 +14,30 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from rekindle_service.cli.command_help import Command, Group
 from rekindle_service.cli.commands.change import cancel, delete, drain, resume
-from rekindle_service.cli.commands.chaos import chaos
-from rekindle_service.cli.commands.database import backup, rebuild, restore
+from rekindle_service.cli.commands.chaos_command import chaos
 from rekindle_service.cli.commands.demo import demo
-from rekindle_service.cli.commands.devices import devices
-from rekindle_service.cli.commands.disk import disk
 from rekindle_service.cli.commands.doctor import doctor
 from rekindle_service.cli.commands.experiment import experiment
-from rekindle_service.cli.commands.job_queue import queue
-from rekindle_service.cli.commands.logs import logs
-from rekindle_service.cli.commands.overview import overview
-from rekindle_service.cli.commands.prune import prune
-from rekindle_service.cli.commands.ps import ps
-from rekindle_service.cli.commands.serve import serve
+from rekindle_service.cli.commands.follow import logs, wait
+from rekindle_service.cli.commands.job_lists import overview, ps, queue
+from rekindle_service.cli.commands.job_snapshots import snapshots
+from rekindle_service.cli.commands.machine_commands import devices, disk, prune
+from rekindle_service.cli.commands.server_commands import audit, backup, rebuild, restore, serve, token
 from rekindle_service.cli.commands.show import show
-from rekindle_service.cli.commands.snapshots import snapshots
 from rekindle_service.cli.commands.submit import CONTEXT as SUBMIT_CONTEXT
 from rekindle_service.cli.commands.submit import submit
-from rekindle_service.cli.commands.tokens import audit, token
 from rekindle_service.cli.commands.top import top
-from rekindle_service.cli.commands.wait import wait
 from rekindle_service.cli.context import HomeOption
-from rekindle_service.cli.errors import format_error, format_problem, format_usage_error, print_error
-from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.output import OutputOption, note
+from rekindle_service.cli.help_and_errors import (
+    Command,
+    Group,
+    format_error,
+    format_problem,
+    format_usage_error,
+    print_error,
+)
+from rekindle_service.cli.terminal import ExitCode, OutputOption, note
 from rekindle_service.client import NoServerError, ProblemError
 
 _URL_HELP = "Server to talk to; REKINDLE_TOKEN is its token. (default: REKINDLE_URL, else the server of the home)"

@@ -10,8 +10,7 @@ from typing import Any
 import typer
 
 from rekindle_service.cli.formatting import size
-from rekindle_service.cli.output import note
-from rekindle_service.cli.progress import transfer, working
+from rekindle_service.cli.terminal import note, transfer, working
 from rekindle_service.client import Client, FieldProblem, ProblemError, is_local
 from rekindle_service.config.client_settings import ClientSettings
 from rekindle_service.sanitize import sanitize_line

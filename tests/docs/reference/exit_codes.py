@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from docs.reference.enums import meanings
 from docs.reference.markdown import GENERATED, code, table
-from rekindle_service.cli.exit_codes import ExitCode
+from rekindle_service.cli.terminal import ExitCode
 
 _INTRODUCTION = """\
 `rekindle wait`, `rekindle submit --follow` and `rekindle experiment --follow` exit with the outcome of the jobs, so

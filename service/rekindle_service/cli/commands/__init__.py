@@ -1,1 +1,1 @@
-"""One module per verb of the command line, named like it."""
+"""One module for each verb of the command line, or for a family of them."""

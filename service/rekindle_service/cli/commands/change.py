@@ -8,11 +8,9 @@ import typer
 
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.cli.context import FilterOption, JobsArgument, YesOption, connect
-from rekindle_service.cli.errors import format_problem, print_error
-from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import drain_loss, job_name
-from rekindle_service.cli.output import Output, OutputOption, note, print_answer, print_line
-from rekindle_service.cli.progress import counted
+from rekindle_service.cli.help_and_errors import format_problem, print_error
+from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, counted, note, print_answer, print_line
 from rekindle_service.client import Client, Job, ProblemError
 from rekindle_service.sanitize import sanitize_line
 

@@ -14,10 +14,9 @@ from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle_service.cli import formatting
 from rekindle_service.cli.background_server import running_server, start_server
-from rekindle_service.cli.commands.wait import job_display
+from rekindle_service.cli.commands.follow import job_display
 from rekindle_service.cli.context import HomeOption, server_settings_of
-from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.output import err, out
+from rekindle_service.cli.terminal import ExitCode, err, out
 from rekindle_service.client import Attempt, Client, Job, LocalServer, is_settled
 from rekindle_service.config.home import Home
 

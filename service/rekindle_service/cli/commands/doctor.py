@@ -11,11 +11,9 @@ from rich.text import Text
 
 from rekindle_service.cli.checks.finding import Finding, Level
 from rekindle_service.cli.context import OptionalJobArgument, connect, server_settings_of
-from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import job_name
-from rekindle_service.cli.output import Output, OutputOption, out, print_answer
-from rekindle_service.cli.progress import named_steps, working
-from rekindle_service.cli.tables import paragraph
+from rekindle_service.cli.layout import paragraph
+from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, named_steps, out, print_answer, working
 from rekindle_service.config.settings import Settings
 from rekindle_service.sanitize import sanitize_line, strip_control
 
@@ -46,7 +44,7 @@ def doctor(
     """
     settings = server_settings_of(context)
     if slurm:
-        from rekindle_service.cli.checks.slurm import slurm as check_slurm  # starts jobs there, as nothing else does
+        from rekindle_service.cli.checks.slurm_checks import slurm as check_slurm
 
         if job is not None or stacks:
             raise typer.BadParameter("--slurm checks the cluster: pass it alone, or with --python and --partition")
@@ -62,7 +60,7 @@ def doctor(
         findings = [finding for check in named_steps(groups, "Checking") for finding in check()]
         _print(findings, [], output)
     else:
-        from rekindle_service.cli.checks import job as job_checks
+        from rekindle_service.cli.checks import job_checks
 
         with connect(context) as client:
             found = client.find_job(job)
@@ -75,11 +73,8 @@ def doctor(
 
 def _machine_checks(settings: Settings, python: str) -> list[tuple[str, Callable[[], Iterable[Finding]]]]:
     """The groups of checks, each with its name. They load NVML and more that no other command needs."""
-    from rekindle_service.cli.checks.gpus import gpus
-    from rekindle_service.cli.checks.isolation import isolation
-    from rekindle_service.cli.checks.software import software
-    from rekindle_service.cli.checks.storage import home_access, storage
-    from rekindle_service.cli.checks.system import system
+    from rekindle_service.cli.checks.machine_checks import home_access, isolation, storage, system
+    from rekindle_service.cli.checks.software_checks import gpus, software
 
     home = settings.home_dir
     return [

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from rekindle_service.cli import formatting, source_code
-from rekindle_service.cli.command_help import words_before
 from rekindle_service.cli.commands.experiment import finish as finish_experiment
-from rekindle_service.cli.commands.wait import follow as follow_job
+from rekindle_service.cli.commands.follow import follow as follow_job
 from rekindle_service.cli.context import connect, settings_of
 from rekindle_service.cli.dry_run import print_validated
+from rekindle_service.cli.help_and_errors import words_before
 from rekindle_service.cli.job_request import (
     environment,
     job_fields,
@@ -22,8 +22,7 @@ from rekindle_service.cli.job_request import (
     target_and_args,
 )
 from rekindle_service.cli.launch_command import NotTranslatedError, translate
-from rekindle_service.cli.output import Output, OutputOption, note, print_job
-from rekindle_service.cli.progress import working
+from rekindle_service.cli.terminal import Output, OutputOption, note, print_job, working
 from rekindle_service.client import Client, Job, is_local
 from rekindle_service.client.api_connection import drop_unset
 from rekindle_service.client.models import ValidatedJob

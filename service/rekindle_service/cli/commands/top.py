@@ -1,22 +1,80 @@
 """`rekindle top`: slots, jobs and ranks, refreshed every second, with keys to sort, filter, open a job and its log."""
 
+import os
+import re
+import select
 import sys
+import termios
 import time
-from contextlib import suppress
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
+from typing import Self
 
 import typer
 from rich.console import Console
 from rich.live import Live
 
-from rekindle_service.cli.commands.logs import print_logs
+from rekindle_service.cli.commands.follow import print_logs
+from rekindle_service.cli.commands.top_views import Controls, KeyRequest, View, frame, full_view, job_view, machine_view
 from rekindle_service.cli.context import OptionalJobArgument, connect
-from rekindle_service.cli.output import OutputOption, note, out, print_answer
-from rekindle_service.cli.top.controls import Controls, Request
-from rekindle_service.cli.top.drawing import frame, full_view
-from rekindle_service.cli.top.keyboard import Keyboard
-from rekindle_service.cli.top.views import View, job_view, machine_view
+from rekindle_service.cli.terminal import OutputOption, note, out, print_answer
 from rekindle_service.client import Client, LogFilter, NoServerError, ProblemError, ReconnectPolicy
+
+_KEY = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O[A-Za-z])|.", re.DOTALL)
+_NAMES = {
+    "\x1b": "escape",
+    "\r": "enter",
+    "\n": "enter",
+    "\x7f": "backspace",
+    "\x08": "backspace",
+    **{f"\x1b{prefix}{letter}": name for prefix in "[O" for letter, name in zip("AB", ("up", "down"), strict=True)},
+}
+
+
+def parse_keys(text: str) -> list[str]:
+    """``up``, ``down``, ``enter``, ``escape``, ``backspace`` and printable characters; other keys are ignored."""
+    keys = (_NAMES.get(key, key) for key in _KEY.findall(text))
+    return [key for key in keys if key in _NAMES.values() or (len(key) == 1 and key.isprintable())]
+
+
+class Keyboard:
+    """The keys of standard input while this is entered; none where it is no terminal. Ctrl-C stays a signal."""
+
+    def __init__(self) -> None:
+        self._fd = sys.stdin.fileno() if sys.stdin.isatty() else None
+
+    def __enter__(self) -> Self:
+        if self._fd is not None:
+            self._saved = termios.tcgetattr(self._fd)
+            tty.setcbreak(self._fd)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._fd is not None:
+            termios.tcsetattr(self._fd, termios.TCSADRAIN, self._saved)
+
+    def read(self, timeout: float) -> list[str]:
+        """The keys that were pressed; empty after ``timeout`` seconds without one."""
+        if self._fd is None:
+            time.sleep(timeout)
+            return []
+        ready, _, _ = select.select([self._fd], [], [], timeout)
+        data = os.read(self._fd, 1024) if ready else b""
+        if ready and not data:
+            self._fd = None  # the terminal is closed
+        return parse_keys(data.decode(errors="replace"))
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The terminal as it was before."""
+        self.__exit__()
+        try:
+            yield
+        finally:
+            self.__enter__()
+
 
 _INTERVAL = 1.0  # seconds between two polls
 _LOG_LINES = 200  # of the latest attempt
@@ -67,7 +125,7 @@ class Screen:
                 for key in self._keyboard.read(max(next_poll - time.monotonic(), 0.0)):
                     rows = [row.id for row in self._view.rows(self._controls)]
                     request = self._controls.press(key, rows)
-                    if request is Request.QUIT:
+                    if request is KeyRequest.QUIT:
                         return
                     self._act(request, rows, live)
                 if time.monotonic() >= next_poll:
@@ -79,16 +137,16 @@ class Screen:
         shown = warning if self._unreachable_since else ""
         live.update(frame(self._view, self._controls, shown, *self._console.size), refresh=True)
 
-    def _act(self, request: Request | None, rows: list[str], live: Live) -> None:
+    def _act(self, request: KeyRequest | None, rows: list[str], live: Live) -> None:
         selected = rows[self._controls.position(rows)] if rows else None
         match request:
-            case Request.OPEN if self._shown is None and selected is not None:
+            case KeyRequest.OPEN if self._shown is None and selected is not None:
                 self._show(selected, None)
-            case Request.BACK if self._shown != self._root:
+            case KeyRequest.BACK if self._shown != self._root:
                 self._show(None, self._shown)
-            case Request.LOG if self._shown is not None:
+            case KeyRequest.LOG if self._shown is not None:
                 self._follow_log(live, self._shown, None if selected is None else int(selected))
-            case Request.LOG if selected is not None:
+            case KeyRequest.LOG if selected is not None:
                 self._follow_log(live, selected, None)
 
     def _show(self, job_id: str | None, selected: str | None) -> None:

@@ -1,15 +1,181 @@
-"""Faults in one job: wait until it is ready, inject one, and watch until the job has recovered."""
+"""Faults in one job: which to inject, how the job recovers from each, and what each cost."""
 
+import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from rekindle.contract.chaos import Fault
+import typer
+
+from rekindle.contract.chaos import RANK_FAULTS, Fault
+from rekindle.contract.outcome import OutcomeClass
 from rekindle_service.cli import formatting
-from rekindle_service.cli.chaos.report import FaultReport, diagnosis_correct
-from rekindle_service.cli.chaos.schedule import SERVER, PlannedFault
-from rekindle_service.client import Attempt, Client, FaultInjection, Job, ProblemError, Rank, is_settled
+from rekindle_service.cli.formatting import ABSENT
+from rekindle_service.client import Attempt, Client, FaultInjection, Job, Outcome, ProblemError, Rank, is_settled
 from rekindle_service.client import Fault as InjectedRecord
+from rekindle_service.sanitize import sanitize_line
+from rekindle_service.suggestions import closest
+
+# --- which faults
+
+SERVER = "server"
+"""A fault of the command line itself: kill -9 of this machine's server, which is then started again."""
+
+MEAN_INTERVAL = 3.0  # seconds before a fault at a random time, unless --every sets it
+
+KNOWN_FAULTS = (*(fault.value for fault in Fault), SERVER)
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosOptions:
+    """The options of `rekindle chaos`."""
+
+    faults: Sequence[str] = ()  # none: kill, or with ``random`` any but ``server``
+    rank: int | None = None
+    count: int | None = None  # None: each fault once
+    every: float | None = None  # seconds that the job runs before each fault; with ``random`` on average
+    random: bool = False
+
+    @property
+    def total(self) -> int:
+        return self.count or len(self.faults) or 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFault:
+    """``rank`` is None where the fault targets no rank, or the server may choose one."""
+
+    fault: str
+    rank: int | None
+    delay: float  # seconds that the job is to run before it
+
+
+def plan_faults(options: ChaosOptions, world_size: int, generator: random.Random) -> list[PlannedFault]:
+    """The faults in order. Raises typer.BadParameter for a rank that a job of ``world_size`` ranks does not have."""
+    if options.rank is not None and options.rank >= world_size:
+        raise typer.BadParameter(f"--rank {options.rank}: the job has {world_size} ranks, 0 to {world_size - 1}")
+    return [
+        PlannedFault(fault, _planned_rank(options, fault, world_size, generator), _planned_delay(options, generator))
+        for fault in _fault_names(options, generator)
+    ]
+
+
+def _fault_names(options: ChaosOptions, generator: random.Random) -> list[str]:
+    if options.random:
+        pool = options.faults or [fault.value for fault in Fault]
+        return [generator.choice(pool) for _ in range(options.total)]
+    selected = options.faults or [Fault.KILL.value]
+    return [selected[index % len(selected)] for index in range(options.total)]
+
+
+def _planned_rank(options: ChaosOptions, fault: str, world_size: int, generator: random.Random) -> int | None:
+    if fault not in RANK_FAULTS and fault != Fault.CORRUPT_SNAPSHOT:
+        return None
+    return generator.randrange(world_size) if options.rank is None and options.random else options.rank
+
+
+def _planned_delay(options: ChaosOptions, generator: random.Random) -> float:
+    if not options.random:
+        return options.every or 0.0
+    return generator.uniform(0, 2 * (MEAN_INTERVAL if options.every is None else options.every))
+
+
+def parse_fault(name: str) -> str:
+    """``name`` if it is a fault. Raises typer.BadParameter with the known ones."""
+    if name not in KNOWN_FAULTS:
+        near = "".join(f"did you mean {each!r}? " for each in closest(name, KNOWN_FAULTS)[:1])
+        raise typer.BadParameter(f"unknown fault {name!r}; {near}known: {', '.join(KNOWN_FAULTS)}")
+    return name
+
+
+# --- what each cost
+
+_EXPECTED = {
+    Fault.STOP: OutcomeClass.HANG,
+    Fault.RAISE: OutcomeClass.USER_ERROR,
+    Fault.HANG: OutcomeClass.HANG,
+    Fault.OOM: OutcomeClass.OOM,
+    Fault.KEEPER: OutcomeClass.KEEPER_LOST,
+}
+"""The outcome class of an attempt that the fault has ended; every other fault ends it by a signal."""
+
+COLUMNS = ("FAULT", "ATTEMPT", "RECOVERED", "DOWN", "REPLAYED", "DIAGNOSIS", "CORRECT")
+
+
+@dataclass(frozen=True, slots=True)
+class FaultReport:
+    """One fault and its effect; None where that is not known or does not apply."""
+
+    fault: str
+    rank: int | None
+    recovered: bool
+    attempt_before: int
+    attempt_after: int | None = None
+    snapshot: int | None = None  # step of the damaged one
+    downtime: float | None = None  # seconds from the fault to the next finished step
+    replayed_steps: int | None = None
+    outcome: Outcome | None = None  # of the attempt that the fault ended
+    diagnosis_correct: bool | None = None  # None: the fault ended no attempt
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Without the outcome's evidence, which `rekindle show` has and which may be long."""
+        report = asdict(self)
+        if self.outcome is not None:
+            report["outcome"].pop("evidence", None)
+        return report
+
+
+def diagnosis_correct(fault: str, rank: int | None, outcome: Outcome | None) -> bool:
+    """Whether the outcome names the class and the rank of the fault."""
+    if outcome is None:
+        return False
+    return (outcome["class"], outcome.get("rank")) == (_EXPECTED.get(Fault(fault), OutcomeClass.SIGNAL), rank)
+
+
+def report_row(report: FaultReport) -> list[str]:
+    attempts = str(report.attempt_before)
+    if report.attempt_after not in (None, report.attempt_before):
+        attempts += f" → {report.attempt_after}"
+    return [
+        formatting.fault(report.fault, report.rank, report.snapshot),
+        attempts,
+        "yes" if report.recovered else "no",
+        ABSENT if report.downtime is None else f"{report.downtime:.1f} s",
+        ABSENT if report.replayed_steps is None else str(report.replayed_steps),
+        ABSENT if report.outcome is None else _diagnosis(report.outcome),
+        {None: ABSENT, True: "yes", False: "NO"}[report.diagnosis_correct],
+    ]
+
+
+def report_sentence(report: FaultReport) -> str:
+    """One line, printed as soon as the effect is known."""
+    if not report.recovered:
+        return f"did not recover: {report.note}"
+    if report.fault == SERVER and not report.downtime:
+        parts = ["training was not interrupted"]
+    else:
+        after = "" if report.downtime is None else f" after {report.downtime:.1f} s"
+        parts = [f"recovered{after}, attempt {report.attempt_after}"]
+    if report.replayed_steps is not None:
+        parts.append(f"{report.replayed_steps} steps replayed")
+    if report.outcome is not None:
+        wrong = "" if report.diagnosis_correct else ", which is WRONG"
+        parts.append(f"diagnosed as {_diagnosis(report.outcome)}{wrong}")
+    return formatting.join([*parts, report.note])
+
+
+def _diagnosis(outcome: Outcome) -> str:
+    rank = "" if outcome.get("rank") is None else f", rank {outcome['rank']}"
+    return f"{sanitize_line(outcome['class'])}{rank}"
+
+
+def all_recovered(reports: Sequence[FaultReport], planned: int) -> bool:
+    return len(reports) == planned and all(report.recovered for report in reports)
+
+
+# --- injecting them
 
 _POLL_INTERVAL = 0.1  # seconds
 _KEEPER_TIMEOUT = 15.0  # seconds in which a keeper injects a fault

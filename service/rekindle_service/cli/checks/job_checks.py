@@ -1,4 +1,4 @@
-"""One job: does a keeper supervise it, are its ranks alive and making progress, could it resume from a snapshot?"""
+"""One job: does a keeper supervise it, do its ranks make progress, could it resume from a snapshot?"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Tables and paragraphs that fit the terminal: columns are cut with … or dropped, text is broken between words."""
+"""What fits the terminal: tables whose columns are cut or dropped, text that is broken between words, and bars."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -6,6 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
+
+from rekindle_service.client import Device
+from rekindle_service.sanitize import sanitize_line
 
 _WORD = re.compile(r"\S+\s*")
 _GAP = 2  # cells between two columns
@@ -146,3 +149,36 @@ def _whole_words(text: Text, width: int) -> Iterable[Text]:
             used = 0
         used += cell_len(word[0])
     return text.divide(breaks)
+
+
+_FULL, _EMPTY = "█", "░"
+# --- bars
+
+_WIDTH = 10  # cells
+_SLOTS_WIDTH = 24  # cells
+_MAX_KIND = 8  # cells
+
+
+def bar(share: float, width: int = _WIDTH, style: str = "green") -> Text:
+    """``███░░░░░░░`` for a share of 0 to 1."""
+    full = round(min(max(share, 0.0), 1.0) * width)
+    return Text.assemble((_FULL * full, style), (_EMPTY * (width - full), "dim"))
+
+
+def progress_bar(share: float | None) -> Text:
+    """``███░░░░░░░  30%``, or nothing where it is not known."""
+    return Text() if share is None else bar(share).append(f" {share:4.0%}")
+
+
+def slot_bars(devices: Iterable[Device]) -> Iterator[Text]:
+    """A line for each kind of device: ``cuda  ██████░░  3 of 4 slots in use, 1 not usable``."""
+    kinds: dict[str, list[Device]] = {}
+    for each in devices:
+        kinds.setdefault(each["device"], []).append(each)
+    for kind, slots in kinds.items():
+        used = sum(1 - each["free_share"] for each in slots if each["held"])
+        unusable = sum(bool(each["unusable"]) and not each["held"] for each in slots)
+        rest = f", {unusable} not usable" if unusable else ""
+        line = Text(f"{sanitize_line(kind)[:_MAX_KIND]:<{_MAX_KIND}}", no_wrap=True, overflow="ellipsis")
+        line.append_text(bar(used / len(slots), _SLOTS_WIDTH))
+        yield line.append(f" {used:g} of {len(slots)} slots in use{rest}")

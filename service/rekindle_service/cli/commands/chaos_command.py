@@ -13,13 +13,23 @@ from typer import Option
 
 from rekindle_service.cli import formatting
 from rekindle_service.cli.background_server import replace_server
-from rekindle_service.cli.chaos.report import COLUMNS, FaultReport, all_recovered, row, sentence
-from rekindle_service.cli.chaos.runner import FaultRun, JobSettledError
-from rekindle_service.cli.chaos.schedule import KNOWN_FAULTS, SERVER, ChaosOptions, parse_fault, schedule
 from rekindle_service.cli.context import JobArgument, YesOption, connect, settings_of
-from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.output import OutputOption, note, note_connection, out, print_answer, print_line
-from rekindle_service.cli.tables import Table
+from rekindle_service.cli.fault_run import (
+    COLUMNS,
+    KNOWN_FAULTS,
+    SERVER,
+    ChaosOptions,
+    FaultReport,
+    FaultRun,
+    JobSettledError,
+    all_recovered,
+    parse_fault,
+    plan_faults,
+    report_row,
+    report_sentence,
+)
+from rekindle_service.cli.layout import Table
+from rekindle_service.cli.terminal import ExitCode, OutputOption, note, note_connection, out, print_answer, print_line
 from rekindle_service.client import ProblemError, is_settled
 
 _SEEDS = 1_000_000
@@ -71,7 +81,7 @@ def chaos(
         seed = secrets.randbelow(_SEEDS) if seed is None else seed
         reports, code = _inject_all(run, options, at_step, seed, report)
     if not print_answer(output, [report.to_json() for report in reports], [found["id"]]) and reports:
-        out().print(Table(COLUMNS, map(row, reports), cut={"FAULT": 12}))
+        out().print(Table(COLUMNS, map(report_row, reports), cut={"FAULT": 12}))
     raise typer.Exit(code)
 
 
@@ -85,7 +95,7 @@ def _inject_all(
     reports: list[FaultReport] = []
     try:
         world_size = run.wait_ready().job["world_size"] or 1
-        plan = schedule(options, world_size, Random(seed))  # noqa: S311  # repeatable, protects nothing
+        plan = plan_faults(options, world_size, Random(seed))  # noqa: S311  # repeatable, protects nothing
         if options.random:
             report(f"seed {seed}: repeat the same faults with --seed {seed}")
         for planned in plan:
@@ -93,7 +103,7 @@ def _inject_all(
             position = "" if before.step is None else f" at step {before.step}"
             report(f"{formatting.fault(planned.fault, planned.rank)}: into attempt {before.attempt}{position}")
             reports.append(run.inject(planned, before))
-            report(f"    {sentence(reports[-1])}")
+            report(f"    {report_sentence(reports[-1])}")
             at_step = None
     except JobSettledError as settled:
         missed = options.total - len(reports)

@@ -14,11 +14,10 @@ from typer import Option
 
 from rekindle.contract.environment import clean_environment
 from rekindle_service.cli import formatting
-from rekindle_service.cli.command_help import Command, Group
 from rekindle_service.cli.context import JobArgument, connect, settings_of
-from rekindle_service.cli.output import OutputOption, note, out, print_answer, print_line
-from rekindle_service.cli.progress import working
-from rekindle_service.cli.tables import Table
+from rekindle_service.cli.help_and_errors import Command, Group
+from rekindle_service.cli.layout import Table
+from rekindle_service.cli.terminal import OutputOption, note, out, print_answer, print_line, working
 from rekindle_service.client import Job, ProblemError, Snapshot
 from rekindle_service.config.home import Home
 from rekindle_service.sanitize import sanitize_line

@@ -1,0 +1,271 @@
+"""`rekindle ps`, `queue`, and `rekindle` without a command: lists of jobs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
+
+import typer
+from rich.cells import set_cell_size
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from rekindle.contract.states import JobState
+from rekindle_service.cli import formatting
+from rekindle_service.cli.context import FilterOption, connect
+from rekindle_service.cli.formatting import ABSENT, job_cells, join, start_time, state_text, times
+from rekindle_service.cli.help_and_errors import format_error, print_error
+from rekindle_service.cli.layout import Table, progress_bar, slot_bars
+from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, out, print_answer
+from rekindle_service.client import (
+    Client,
+    Device,
+    ExperimentSummary,
+    Job,
+    NoServerError,
+    Overview,
+    OverviewItem,
+    ProblemError,
+)
+from rekindle_service.client.models import OwnerShare, Queue, QueuedJob
+from rekindle_service.sanitize import sanitize_line
+
+# --- all jobs
+
+_PS_COLUMNS = ("#", "ID", "NAME", "OWNER", "STATE", "STEP", "LEFT", "RANKS", "RESTARTS", "STATUS")
+_PS_CUT = {"NAME": 8, "STATUS": 20}  # cells
+_STATE_HELP = f"Only jobs in this state: {', '.join(JobState)}. (default: all)"
+_PS_DROP = ("OWNER", "RANKS", "RESTARTS", "LEFT", "STATUS")
+
+
+def ps(
+    context: typer.Context,
+    state: Annotated[JobState | None, typer.Option(metavar="STATE", help=_STATE_HELP)] = None,
+    name: Annotated[str | None, typer.Option(help="Only jobs of exactly this name. (default: all)")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only jobs of this person. (default: all)")] = None,
+    filter_line: FilterOption = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of jobs.", min=1)] = 20,
+    output: OutputOption = "table",
+) -> None:
+    """List jobs, latest first."""
+    with connect(context) as client:
+        jobs = list(client.jobs(state=state, name=name, q=filter_line, owner=owner, limit=limit))
+    if not print_answer(output, jobs, (job["id"] for job in jobs)):
+        out().print(Table(_PS_COLUMNS, map(_ps_row, jobs), cut=_PS_CUT, drop=_PS_DROP))
+
+
+def _ps_row(job: Job) -> list[str | Text]:
+    held = {"STATE": state_text(job["state"])} if job["state"] == "queued" else {}  # as ``--state`` has it
+    cells = {**job_cells(job), **held}
+    return [cells[column] for column in _PS_COLUMNS]
+
+
+# --- overview
+
+_ROWS = 8  # of each section
+_SECTIONS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "needs_you": ("Needs you", ("#", "ID", "NAME", "STATE", "SINCE", "WHY")),
+    "running": ("Running", ("#", "ID", "NAME", "STATE", "STEP", "DONE", "LEFT", "WHY")),
+    "next": ("Next", ("#", "ID", "NAME", "STARTS", "WHY")),
+    "done": ("Done", ("#", "ID", "NAME", "STATE", "ENDED", "WHY")),
+}
+_OVERVIEW_CUT = {"NAME": 8, "WHY": 14}  # cells
+_OVERVIEW_DROP = ("LEFT", "SINCE", "ENDED", "WHY", "DONE")
+
+
+def overview(context: typer.Context, output: Output) -> None:
+    """Print the four sections; each has its latest or next jobs, and a count of the others."""
+    try:
+        with connect(context) as client:
+            found, devices = client.overview(limit=_ROWS), client.devices()["items"]
+            if output == "table":
+                found = _with_results(client, found)
+    except NoServerError as error:
+        print_error(
+            format_error(str(error), "Start one with: rekindle serve", "List the commands with: rekindle --help")
+        )
+        raise typer.Exit(ExitCode.USAGE) from None
+    listed = [item for name in _SECTIONS for item in found[name]]  # type: ignore[literal-required]
+    if print_answer(output, {**found, "devices": devices}, (item["job"]["id"] for item in listed if item["job"])):
+        return
+    console = out()
+    for part in sections(found, devices):
+        console.print(part)
+    console.print(Text("rekindle --help lists the commands", "dim"))
+
+
+def _with_results(client: Client, found: Overview) -> Overview:
+    """With the best result of each ended experiment before the states of its jobs."""
+    return {**found, "done": [_with_result(client, item) for item in found["done"]]}
+
+
+def _with_result(client: Client, item: OverviewItem) -> OverviewItem:
+    experiment = item["experiment"]
+    if experiment is None or not experiment["over"]:
+        return item
+    try:
+        text = client.best_result(experiment["id"])["text"]
+    except ProblemError:  # it has just been deleted
+        return item
+    return item | {"reason": text}
+
+
+def sections(found: Overview, devices: Sequence[Device]) -> Iterator[RenderableType]:
+    """Lines and tables, from what needs a person to what has ended."""
+    yield from slot_bars(devices)
+    counts: Mapping[str, int] = {**found["counts"]}  # type: ignore[dict-item]
+    items: Mapping[str, list[OverviewItem]] = {name: found[name] for name in _SECTIONS}  # type: ignore[literal-required]
+    for name, (title, columns) in _SECTIONS.items():
+        count = counts.get(name, len(items[name]))
+        shown = f" ({count})" if name in counts and count else ""
+        yield Text()
+        yield Text(f"{title}{shown}", "bold") if items[name] else Text(f"{title}: nothing", "dim")
+        if items[name]:
+            yield _overview_table(columns, [row_cells(item) for item in items[name]])
+        if count > len(items[name]):
+            yield Text(f"… and {count - len(items[name])} more", "dim")
+
+
+def _overview_table(columns: Sequence[str], rows: list[dict[str, str | Text]]) -> Table:
+    """Without the reasons where there is none."""
+    shown = [column for column in columns if column != "WHY" or any(row["WHY"] for row in rows)]
+    return Table(shown, [[row[column] for column in shown] for row in rows], cut=_OVERVIEW_CUT, drop=_OVERVIEW_DROP)
+
+
+def row_cells(item: OverviewItem) -> dict[str, str | Text]:
+    """What the sections show of a job, an experiment, a device or a notice, by the heading of the column."""
+    since = " ".join(formatting.age(item["at"]).split()[:2])  # 16 min, without the seconds
+    common: dict[str, str | Text] = {"WHY": sanitize_line(item["reason"]), "SINCE": since, "ENDED": since}
+    if item["job"] is not None:
+        return {**_job_cells(item["job"]), **common}
+    if item["experiment"] is not None:
+        return {**common, **_experiment_cells(item["experiment"], item["reason"])}
+    name = sanitize_line(item["device"] or item["kind"])
+    return {**common, "#": ABSENT, "ID": ABSENT, "NAME": name, "STATE": Text("not usable", "yellow")}
+
+
+def _job_cells(job: Job) -> dict[str, str | Text]:
+    starts = formatting.start_time(job["estimated_start_at"])
+    return {**formatting.job_cells(job), "DONE": progress_bar(job["progress"]), "STARTS": starts}
+
+
+def _experiment_cells(experiment: ExperimentSummary, result: str) -> dict[str, str | Text]:
+    states = ", ".join(f"{count} {sanitize_line(state)}" for state, count in experiment["states"].items())
+    why = "; ".join(filter(None, (sanitize_line(result), states)))
+    name = f"{sanitize_line(experiment['name'])}, {experiment['jobs']} jobs"
+    return {"#": f"E{experiment['number']}", "ID": experiment["id"], "NAME": name, "STATE": "experiment", "WHY": why}
+
+
+# --- queue
+
+_QUEUE_COLUMNS = (("POS", 4), ("#", 6), ("JOB", 20), ("OWNER", 12), ("PRIORITY", 8), ("SLOTS", 9), ("STARTS", 9))
+"""Headings and their widths in cells, 80 together with two blanks after each but the last."""
+_RIGHT = {"POS", "#", "PRIORITY"}
+_WIDTH = 80
+_INDENT = " " * 6
+_MEASURE = Console(width=_WIDTH)
+_HOUR = 3600.0
+_MAX_KIND = 6  # cells
+
+
+def queue(
+    context: typer.Context,
+    owner: Annotated[str | None, typer.Option(help="Only jobs of this person. (default: all)")] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of jobs.", min=1, max=200)] = 20,
+    output: OutputOption = "table",
+) -> None:
+    """List the queue, next job first, and why each job waits.
+
+    With estimated starts, and below it what each owner has used.
+    """
+    with connect(context) as client:
+        found = client.queue(owner=owner, limit=limit)
+    if print_answer(output, found, (job["job"] for job in found["items"])):
+        return
+    for line in queue_lines(found):
+        out().print(line)
+    if found["owners"]:
+        out().print()
+        out().print(owner_table(found))
+        out().print(Text(half_life(found), "dim"))
+
+
+def queue_lines(found: Queue) -> Iterator[Text]:
+    """Two lines for each job: its place, and why it waits."""
+    if not found["items"]:
+        yield Text("No job waits in the queue.")
+        return
+    yield Text(_queue_row([heading for heading, _ in _QUEUE_COLUMNS]), "bold")
+    for job in found["items"]:
+        yield Text(_queue_row(_queue_cells(job)))
+        for line in Text(reason(job), "dim").wrap(_MEASURE, _WIDTH - len(_INDENT)):
+            line.rstrip()
+            yield Text(_INDENT).append_text(line)
+    shown, queued = len(found["items"]), found["queued"]
+    if shown < queued:
+        yield Text(f"{shown} of {queued} queued jobs; --limit shows more", "dim")
+
+
+def _queue_row(cells: list[str]) -> str:
+    """Cells that are too long are cut."""
+    padded = [
+        cell.rjust(width) if heading in _RIGHT else _cut_cell(cell, width)
+        for cell, (heading, width) in zip(cells, _QUEUE_COLUMNS, strict=True)
+    ]
+    return "  ".join(padded).rstrip()
+
+
+def _cut_cell(text: str, width: int) -> str:
+    cut = set_cell_size(text, width)
+    return cut if cut.rstrip() == text.rstrip() else set_cell_size(text, width - 1) + "…"
+
+
+def _queue_cells(job: QueuedJob) -> list[str]:
+    return [
+        ABSENT if job["position"] is None else str(job["position"]),
+        str(job["number"]),
+        sanitize_line(job["name"]),
+        sanitize_line(job["owner"]),
+        str(job["priority"]),
+        _slots(job),
+        start_time(job["estimated_start_at"]),
+    ]
+
+
+def _slots(job: QueuedJob) -> str:
+    """``4 cuda``, ``0.25 cuda``, ``slurm``."""
+    kind = sanitize_line(job["device"].partition(":")[0])[:_MAX_KIND]
+    return f"{job['slots']:g} {kind}" if job["slots"] else kind
+
+
+def reason(job: QueuedJob) -> str:
+    """``waits for 3 cpu slots, 1 free; preempted twice``."""
+    why = "held: `rekindle resume` releases it" if job["intent"] == "hold" else sanitize_line(job["reason"])
+    return join([why, f"preempted {times(job['preemptions'])}" if job["preemptions"] else ""])
+
+
+# --- owners
+
+
+def owner_table(found: Queue) -> Table:
+    """Who has used least comes first, as in the queue."""
+    columns = ("OWNER", "SHARE", "SLOT-HOURS", "SLOTS", "RUNNING", "QUEUED", "LIMITS")
+    return Table(columns, map(_owner_row, found["owners"]), cut={"OWNER": 8, "LIMITS": 12}, wrap="LIMITS")
+
+
+def _owner_row(owner: OwnerShare) -> list[str | Text]:
+    slots = "" if owner["max_slots"] is None else f"{owner['max_slots']} slots"
+    queued = "" if owner["max_queued"] is None else f"{owner['max_queued']} queued"
+    return [
+        sanitize_line(owner["owner"]),
+        f"{owner['share']:.0%}",
+        f"{owner['slot_seconds'] / _HOUR:.2f}",
+        f"{owner['slots']:g}",
+        str(owner["running"]),
+        str(owner["queued"]),
+        join([slots, queued], ", ") or ABSENT,
+    ]
+
+
+def half_life(found: Queue) -> str:
+    days = found["half_life_days"]
+    unit = "day" if days == 1 else "days"
+    return f"Slot-hours count half after {days:g} {unit}; who has used least starts first."

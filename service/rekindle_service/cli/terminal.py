@@ -1,0 +1,154 @@
+"""Where commands print and how they end: tables for people, JSON or ids for programs, progress, and exit codes."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sized
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.text import Text
+
+from rekindle_service.cli.layout import paragraph
+from rekindle_service.client import Job, Trial, is_settled
+from rekindle_service.sanitize import sanitize_line
+
+# --- exit codes
+
+
+class ExitCode(IntEnum):
+    """``wait`` and ``--follow`` exit with the outcome of the jobs, every other command with 0, 1 or 2."""
+
+    SUCCEEDED = 0  # done; of `wait`, `submit --follow` and `experiment --follow`: every job has succeeded
+    FAILED = 1  # a job has failed or did not recover from `chaos`, or `doctor` or `demo` has found a problem
+    USAGE = 2  # the command is wrong, the server has rejected it, or no server runs
+    CANCELLED = 3  # the job, or one of the experiment, was cancelled
+    HELD = 4  # the job was drained; `rekindle resume` continues it
+    INTERRUPTED = 130  # Ctrl-C; the job keeps running
+
+
+def exit_code_for(job: Job | Trial) -> ExitCode | None:
+    """The outcome of a settled job, None while it may still continue by itself."""
+    return ExitCode.__members__.get(job["state"].upper(), ExitCode.HELD) if is_settled(job) else None
+
+
+# --- output
+
+_UNLIMITED_WIDTH = 100_000  # columns
+
+Output = Literal["table", "json", "id"]
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="table for people; json or id for programs.")]
+
+
+def out() -> Console:
+    """Standard output; lines of any length when it is no terminal. Text is neither markup nor highlighted."""
+    width = None if sys.stdout.isatty() else _UNLIMITED_WIDTH
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=width)
+
+
+def err() -> Console:
+    """Standard error: notes and errors, so that output can be piped."""
+    return Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def print_wrapped(console: Console, text: Text) -> None:
+    """Lines that end between words where a terminal would break them anywhere; a long word stays whole."""
+    if not console.is_terminal:
+        console.print(text)
+        return
+    for line in text.split("\n", allow_blank=True):
+        indent = len(line.plain) - len(line.plain.lstrip())
+        for part in paragraph(console, line[indent:], indent, hanging=2, fold=False):
+            console.print(part)
+
+
+def print_line(sentence: str) -> None:
+    """A sentence for people, on standard output."""
+    print_wrapped(out(), Text(sentence))
+
+
+def note(message: str) -> None:
+    print_wrapped(err(), Text(message, style="dim"))
+
+
+def note_connection(reachable: bool) -> None:
+    """Note that the server became unreachable, or reachable again; for ``on_connection_change``."""
+    unreachable = "Server unreachable; the job keeps running; retrying (Ctrl-C ends)."
+    note("Server reachable again." if reachable else unreachable)
+
+
+def print_job(job: Job, output: Output, sentence: str) -> None:
+    """One job; ``sentence`` is what a person reads about it."""
+    if not print_answer(output, job, [job["id"]]):
+        print_line(sentence)
+
+
+def print_answer(output: Output, answer: Any, ids: Iterable[object]) -> bool:
+    """Print ``answer`` or ``ids`` for a program; False where a person reads it, for whom the caller prints."""
+    if output == "json":
+        typer.echo(json.dumps(answer, indent=2))  # in ASCII, so that no text in it can control a terminal
+    elif output == "id":
+        for each in ids:
+            typer.echo(sanitize_line(each))
+    return output != "table"
+
+
+# --- progress
+
+T = TypeVar("T")
+
+_MIN_ITEMS = 5
+
+
+def counted(items: Iterable[T], label: str) -> Iterator[T]:
+    """The items, with a bar while they are used; none for a few."""
+    total = len(items) if isinstance(items, Sized) else None
+    if total is not None and total < _MIN_ITEMS:
+        yield from items
+        return
+    with _bar(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
+        yield from bar.track(items, total, description=label)
+
+
+def named_steps(steps: Iterable[tuple[str, T]], label: str) -> Iterator[T]:
+    """The second of each pair; the first says what is being done with it."""
+    with _bar(SpinnerColumn(), TimeElapsedColumn()) as bar:
+        task = bar.add_task(label, total=None)
+        for name, step in steps:
+            bar.update(task, description=f"{label} {name}")
+            yield step
+
+
+@contextmanager
+def working(label: str) -> Iterator[None]:
+    """A step of which nobody knows how far it is."""
+    with _bar(SpinnerColumn(), TimeElapsedColumn()) as bar:
+        bar.add_task(label, total=None)
+        yield
+
+
+@contextmanager
+def transfer(file: BinaryIO, total: int, label: str) -> Iterator[BinaryIO]:
+    """``file``, whose reads move a bar of ``total`` bytes."""
+    with _bar(BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()) as bar:
+        yield bar.wrap_file(file, total, description=label)
+
+
+def _bar(*columns: ProgressColumn) -> Progress:
+    console = err()
+    text = TextColumn("{task.description}", markup=False)
+    return Progress(text, *columns, console=console, transient=True, disable=not console.is_terminal)
