@@ -1,53 +1,44 @@
 """What the command line says about itself: the help of the commands, and errors in how they were called."""
 
 import re
-import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from textwrap import wrap
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import typer
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from rekindle_service.cli.terminal import err, print_wrapped
 from rekindle_service.client import Problem
 from rekindle_service.sanitize import sanitize_line
-from rekindle_service.suggestions import closest
-
-_MAX_WIDTH = 100  # cells; longer lines are hard to read
-_MIN_WIDTH = 40
-_MAX_LABEL = 27  # cells of the names of an option; longer ones have a line of their own
-_GAP = 2
-_EXAMPLE = "rekindle "
-_TYPES = {"<str>": "TEXT", "<path>": "PATH"}
-_TYPES |= dict.fromkeys(("<int>", "<int range>"), "N") | dict.fromkeys(("<float>", "<float range>"), "NUMBER")
-
-Row = tuple[str, str]
-
+from rekindle_service.suggestions import closest, rule_of
 
 _WORDS = "rekindle.words"
 
 
+def _format_help(self: Any, ctx: Any, formatter: Any) -> None:
+    """Write the help for the width of the terminal."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    formatter.write(help_text(console, self, ctx))
+
+
 class Command(TyperCommand):
-    """A command whose help is ``help_text``, and that keeps its words (see ``words_before``)."""
+    """A command that keeps its words (see ``words_before``)."""
+
+    format_help = _format_help
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Keep the words, of which parsing drops a ``--``."""
         ctx.meta[_WORDS] = list(args)
         return super().parse_args(ctx, args)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help for the width of the terminal."""
-        formatter.write(help_text(self, ctx, terminal_width()))
-
 
 class Group(TyperGroup):
-    """A command with others below it, whose help is ``help_text``."""
+    """A command with others below it."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help for the width of the terminal."""
-        formatter.write(help_text(self, ctx, terminal_width()))
+    format_help = _format_help
 
 
 def words_before(context: Any, last: Sequence[str]) -> list[str]:
@@ -56,20 +47,44 @@ def words_before(context: Any, last: Sequence[str]) -> list[str]:
     return words[: len(words) - len(last)]
 
 
-def terminal_width() -> int:
-    """Cells of a line; 80 where there is no terminal and ``COLUMNS`` is not set."""
-    return max(min(shutil.get_terminal_size().columns, _MAX_WIDTH), _MIN_WIDTH)
+# --- help
+
+_MAX_WIDTH = 100  # cells; longer lines are hard to read
+_MAX_LABEL = 27  # cells of the names of an option, up to which all groups have the same columns
+_GAP = 2  # cells
+_EXAMPLE = "rekindle "
+_TYPES = {"<str>": "TEXT", "<path>": "PATH"}
+_TYPES |= dict.fromkeys(("<int>", "<int range>"), "N") | dict.fromkeys(("<float>", "<float range>"), "NUMBER")
 
 
-def help_text(command: Command | Group, context: Any, width: int) -> str:
-    """The whole page, with headings in bold where a terminal shows it."""
-    lines = [f"{typer.style('Usage:', bold=True)} {usage(command, context)}", ""]
-    lines += _description(command.help or "", width)
+def help_text(console: Console, command: Any, context: Any) -> str:
+    """The help of a command for the width of the terminal."""
+    console.width = min(console.width, _MAX_WIDTH)
+    with console.capture() as capture:
+        console.print(*help_parts(command, context), sep="\n")
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def help_parts(command: Any, context: Any) -> Iterator[RenderableType]:
+    """How a command is called, what it does, and its commands, arguments and options in groups.
+
+    A paragraph that is a command is an example, which stays as it is. The names of options are never cut.
+    """
+    yield Text.assemble(("Usage:", "bold"), " ", usage(command, context))
+    for paragraph in (command.help or "").replace("``", "`").split("\n\n"):
+        text = " ".join(paragraph.split())
+        yield Text(f"\n    {text}", no_wrap=True) if text.startswith(_EXAMPLE) else Text(f"\n{text}")
     for groups in (_commands(command), _parameters(command, context)):
-        column = _column(row for rows in groups.values() for row in rows)
+        labels = [len(label) for rows in groups.values() for label, _ in rows]
+        column = max((length for length in labels if length <= _MAX_LABEL), default=0)
         for heading, rows in groups.items():
-            lines += ["", typer.style(heading, bold=True), *_rows(rows, column, width)]
-    return "\n".join(lines) + "\n"
+            yield Text(f"\n{heading}", "bold")
+            table = Table.grid(padding=(0, _GAP, 0, 0))
+            table.add_column(no_wrap=True, min_width=column)
+            table.add_column(overflow="fold")
+            for label, text in rows:
+                table.add_row(label, text)
+            yield Padding(table, (0, 0, 0, _GAP))
 
 
 def usage(command: Any, context: Any) -> str:
@@ -80,41 +95,33 @@ def usage(command: Any, context: Any) -> str:
 
 
 def _argument(param: Any) -> str:
-    """As it is called: in brackets where it may be omitted."""
+    """The argument as it is called: in brackets where it may be omitted."""
     name = param.metavar or param.name.upper()
     if "[" in name:
         return str(name)
     return f"{name if param.required else f'[{name}]'}{'' if param.nargs == 1 else '...'}"
 
 
-def _description(text: str, width: int) -> Iterator[str]:
-    """Paragraphs; one that is a command is an example, which stays as it is."""
-    for index, paragraph in enumerate(text.replace("``", "`").split("\n\n")):
-        joined = " ".join(paragraph.split())
-        yield from [""] if index else []
-        yield from [f"    {joined}"] if joined.startswith(_EXAMPLE) else _wrapped(joined, width)
-
-
-def _commands(command: Any) -> dict[str, list[Row]]:
+def _commands(command: Any) -> dict[str, list[tuple[str, str]]]:
     """Rows of the commands below this one, by their panels."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[tuple[str, str]]] = {}
     for name, below in getattr(command, "commands", {}).items():
         found.setdefault(below.rich_help_panel or "Commands", []).append((name, first_sentence(below.help or "")))
     return found
 
 
-def _parameters(command: Any, context: Any) -> dict[str, list[Row]]:
+def _parameters(command: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
     """Rows of arguments, and of options by their panels."""
     params = command.get_params(context)
     arguments = [(_argument(each), each.help or "") for each in params if each.param_type_name == "argument"]
-    found: dict[str, list[Row]] = {"Arguments": arguments} if arguments else {}
+    found = {"Arguments": arguments} if arguments else {}
     for param in params:
         if param.param_type_name == "option" and not param.hidden:
             found.setdefault(param.rich_help_panel or "Options", []).append(option_row(param, context))
     return found
 
 
-def option_row(param: Any, context: Any) -> Row:
+def option_row(param: Any, context: Any) -> tuple[str, str]:
     """``-n, --tail N`` and what it does, with its default."""
     names = sorted(param.opts, key=len) + [f"/ {name}" for name in param.secondary_opts]
     label = ", ".join(names).replace(", /", " /")
@@ -128,48 +135,17 @@ def option_row(param: Any, context: Any) -> Row:
 
 
 def first_sentence(text: str) -> str:
-    """Without its full stop, as a heading."""
+    """The first sentence without its full stop, as a heading."""
     paragraph = " ".join(text.partition("\n\n")[0].split()).replace("``", "`")
     return paragraph.partition(". ")[0].rstrip(".")
-
-
-def _column(rows: Iterable[Row]) -> int:
-    """The cells that labels take, where they are not too long."""
-    return max((len(label) for label, _ in rows if len(label) <= _MAX_LABEL), default=_MAX_LABEL)
-
-
-def _rows(rows: Sequence[Row], column: int, width: int) -> Iterator[str]:
-    """Two columns: labels and text."""
-    indent = " " * _GAP
-    for label, text in rows:
-        lines = _wrapped(text, width - column - 2 * _GAP) or [""]
-        if len(label) > column:
-            yield indent + label
-        else:
-            yield f"{indent}{label:<{column}}{indent}{lines.pop(0)}".rstrip()
-        yield from (f"{indent}{'':<{column}}{indent}{line}" for line in lines)
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return wrap(text, width, break_long_words=False, break_on_hyphens=False)
-
-
-def option_names(params: Iterable[Any]) -> list[str]:
-    """Every long name of an option."""
-    return [
-        name
-        for param in params
-        if param.param_type_name == "option" and not param.hidden
-        for name in (*param.opts, *param.secondary_opts)
-        if name.startswith("--")
-    ]
 
 
 # --- errors
 
 _LABEL = "error: "
 _INDENT = "  "
-_QUOTED_OPTION = re.compile(r"^'(-[^']*)'")
+_INVALID = re.compile(r"Invalid value(?: for )?:? ?")
+_QUOTED_OPTION = re.compile(r"^'(-[^']*)': ")
 _CHOICE = re.compile(r"'([^']*)' is not one of (.*)")
 _WORD = re.compile(r"'([^']*)'")
 _OWN_SENTENCES = ("Missing ", "Option ", "Got ")
@@ -185,7 +161,6 @@ _OTHER_WORDS = {
     "export": "'snapshots export'",
 }
 """Commands of other tools, and what is meant here."""
-_INVALID = re.compile(r"Invalid value(?: for )?:? ?")
 
 
 def format_error(message: str, *hints: str) -> Text:
@@ -222,25 +197,23 @@ def format_usage_error(error: Any) -> Text:
 
 def usage_message(error: Any) -> str:
     """``no such option: --stat; did you mean --state?``."""
-    option = getattr(error, "option_name", None)
-    command = None if error.ctx is None else error.ctx.command
-    message = _INVALID.sub("", error.format_message(), count=1).replace("Value error, ", "")
-    message = _QUOTED_OPTION.sub(r"\1", message).replace("Input should be", "must be")
-    if getattr(error, "possibilities", None) is not None and command is not None:
-        if before := _before_command(str(option), error.ctx):
-            return before
-        near = closest(str(option), option_names(command.get_params(error.ctx)))
-        return f"no such option: {option}" + (f"; did you mean {' or '.join(near)}?" if near else "")
-    if isinstance(command, TyperGroup) and message.startswith("No such command"):
+    message: str = _INVALID.sub("", error.format_message(), count=1)
+    if (possible := getattr(error, "possibilities", None)) is not None:
+        near = " or ".join(closest(error.option_name, possible))
+        unknown = f"no such option: {error.option_name}" + (f"; did you mean {near}?" if near else "")
+        return _before_command(error.option_name, error.ctx) or unknown
+    if message.startswith("No such command"):
         return _unknown_command(message, error.ctx)
     if choice := _CHOICE.search(message):
         near = closest(choice[1], _WORD.findall(choice[2]))
-        return message.rstrip(".") + (f"; did you mean {near[0]!r}?" if near else "")
+        message = message.rstrip(".") + (f"; did you mean {near[0]!r}?" if near else "")
+    if option := _QUOTED_OPTION.match(message):
+        return f"{option[1]}: {rule_of(message[option.end() :])}"
     return message[:1].lower() + message[1:] if message.startswith(_OWN_SENTENCES) else message
 
 
 def _before_command(option: str, context: Any) -> str | None:
-    """Of an option of `rekindle` itself that was given to one of its commands."""
+    """Where an option of `rekindle` itself belongs that was given to one of its commands."""
     root = context.find_root()
     found = next((each for each in root.command.get_params(root) if option in each.opts and each.name != "help"), None)
     if found is None or context is root:
@@ -251,7 +224,7 @@ def _before_command(option: str, context: Any) -> str | None:
 
 
 def _unknown_command(message: str, context: Any) -> str:
-    """With the command for a word of other tools, else what typer suggests."""
+    """The command for a word of other tools, else what typer suggests."""
     name = _WORD.search(message)
     if name is not None and context.parent is None and name[1] in _OTHER_WORDS:
         return f"no such command {name[0]}; did you mean {_OTHER_WORDS[name[1]]}?"
@@ -259,5 +232,5 @@ def _unknown_command(message: str, context: Any) -> str:
 
 
 def print_error(text: Text) -> None:
-    """On standard error."""
+    """Print an error on standard error."""
     print_wrapped(err(), text)
