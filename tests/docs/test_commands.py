@@ -70,14 +70,14 @@ WHILE_TRAINING = {
     "rekindle --install-completion": Ends("completion installed"),
     "rekindle logs -f digits": Left("[rank 1] epoch "),
     "rekindle experiment --list": Ends("shuffle"),
-    "rekindle experiment shuffle --follow": Left("is experiment 1 "),
-    "rekindle experiment --show shuffle --follow": Left("is experiment 1 "),
+    "rekindle experiment shuffle --follow": Left("Experiment 1 "),
+    "rekindle experiment --show shuffle --follow": Left("Experiment 1 "),
     "rekindle experiment --show shuffle -o json": Ends('"name": "shuffle"'),
     "rekindle experiment --cancel shuffle": Ends(),
     "rekindle experiment --resume shuffle": Ends("no job of experiment", code=2),
-    "rekindle experiment shuffle --follow -- --epochs 20": Left("is experiment 2 "),
-    "rekindle experiment scaling --size full --follow -- --data-dir /data": Left("is experiment 3 "),
-    "rekindle experiment --file rates.toml --follow": Left("is experiment 4 "),
+    "rekindle experiment shuffle --follow -- --epochs 20": Left("Experiment 2 "),
+    "rekindle experiment scaling --size full --follow -- --data-dir /data": Left("Experiment 3 "),
+    "rekindle experiment --file rates.toml --follow": Left("Experiment 4 "),
     "rekindle submit --recipe ddp --ranks 2 -- --epochs 20": Ends("ddp"),
     "rekindle --url http://127.0.0.1:8700 submit train.py --lr 0.1": Ends("train"),
     'curl -H "Authorization: Bearer $(rekindle token)" http://127.0.0.1:8700/api/v1/jobs': Ends('"items":'),
@@ -92,25 +92,25 @@ WHILE_TRAINING = {
     "rekindle submit --dry-run --ranks 2 --priority 10 train.py": Ends("Nothing was submitted."),
     "rekindle submit --name nightly --priority -5 train.py": Ends("nightly is job"),
     "rekindle submit --name held --hold train.py": Ends("held is job"),
-    "rekindle resume held": Ends("is resumed"),
+    "rekindle resume held": Ends("Resumed held"),
     "rekindle submit --name evaluate --after digits train.py": Ends("evaluate is job"),
     "rekindle submit --array 0-5%2 --name seeds train.py --seed '{index}'": Ends("6 jobs"),
     "rekindle submit --recipe ddp --name elastic --ranks 1:2 -- --epochs 300": Ends("elastic is job"),
 }
 """The slots are taken by the first job: whatever is submitted behind it stays in the queue, and is cancelled."""
 
-TO_HOLD = {"rekindle drain digits": Ends("is being drained")}
+TO_HOLD = {"rekindle drain digits": Ends("Draining digits")}
 
 WHILE_HELD = {
     "rekindle submit --ranks 2 --name exact exact.py": Ends("exact is job"),
     "rekindle chaos --yes exact --fault kill": Ends("kill rank"),
-    "rekindle drain exact": Ends("is being drained"),
+    "rekindle drain exact": Ends("Draining exact"),
     "rekindle snapshots list exact": Ends("STEP"),
     "rekindle snapshots export exact -o exact.safetensors": Ends("2 tensors"),
-    "rekindle resume exact": Ends("is resumed"),
+    "rekindle resume exact": Ends("Resumed exact"),
     "rekindle wait exact": Ends("exact succeeded"),
     "rekindle submit --name urgent --ranks 2 --priority 10 train.py": Ends("urgent is job"),
-    "rekindle cancel urgent": Ends("cancel"),
+    "rekindle cancel urgent": Ends("Cancelled urgent"),
     "rekindle snapshots export digits": Ends("model.safetensors"),
     "rekindle snapshots export digits --step 400 -o digits.pt": Ends("digits.pt"),
 }
@@ -120,16 +120,16 @@ IN_RUN_DIRECTORY = {
 }
 """Typed where the directory of the job's snapshots is."""
 
-TO_RESUME = {"rekindle resume digits": Ends("is resumed")}
+TO_RESUME = {"rekindle resume digits": Ends("Resumed digits")}
 
 AT_THE_END = {
-    "rekindle experiment --delete shuffle --yes": Ends("is deleted"),
+    "rekindle experiment --delete shuffle --yes": Ends("Deleted experiment 1"),
     "rekindle token create anna --expires 90d --note laptop": Ends("valid until"),
     "rekindle token list": Ends("laptop"),
-    "rekindle token revoke anna": Ends("is revoked"),
+    "rekindle token revoke anna": Ends("Revoked token"),
     "rekindle audit --person anna": Ends("ACTION"),
     "rekindle wait digits": Ends("digits succeeded"),
-    "rekindle delete --yes digits": Ends("is deleted"),
+    "rekindle delete --yes digits": Ends("Deleted digits"),
     "rekindle delete --yes --filter 'state:failed sweep'": Ends("No job to change matches"),
 }
 

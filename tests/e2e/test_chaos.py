@@ -117,7 +117,7 @@ def test_faults_after_the_end_of_a_job_are_reported(home: Path, server: ServePro
     job = submit(client, home, steps=5)
     done = rekindle(home, "chaos", job.id, "--at-step", "1000", "--count", "2", timeout=_LONG)
     assert done.returncode == 1
-    assert "2 of 2 faults were not injected: the job succeeded before" in done.stdout
+    assert "Not injected: 2 faults of 2, since the job succeeded" in done.stdout
     rejected = rekindle(home, "chaos", job.id)
     assert rejected.returncode == 2
     assert "chaos needs a running job; the state of " in rejected.stderr

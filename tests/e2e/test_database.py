@@ -75,7 +75,9 @@ def test_no_submitted_job_is_lost_with_the_database(server: ServeProcess, home: 
     server.kill()
 
     restored = rekindle(home, "restore", backup, "--yes")
-    assert restored.stdout.startswith("4 jobs\n3 were not in the database and have never started: they are held")
+    assert restored.stdout.startswith(
+        "The database has 4 jobs.\n3 jobs on hold, not in the database and never started: "
+    )
     server.start()
     assert numbers(api) == everything
     held = api.jobs()["third"]

@@ -64,7 +64,7 @@ def test_ctrl_c_leaves_the_jobs_alone_and_cancel_ends_them_all(home: Path, serve
     file.write_text(json.dumps({"base": base, "matrix": {"--seed": [1, 2]}}))
     following = start(home, "experiment", "--file", str(file), "--follow")
     assert following.stderr is not None
-    assert "waits is experiment 1" in following.stderr.readline()
+    assert "Experiment 1 (" in following.stderr.readline()
     following.send_signal(signal.SIGINT)
     _, notes = following.communicate(timeout=30)
     assert following.returncode == 130

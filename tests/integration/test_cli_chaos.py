@@ -28,7 +28,7 @@ def test_wrong_options_are_rejected_in_one_sentence(served_home: Path, played: P
         (["--count", "-1"], "--count"),
         (["--count", "0"], "--count"),
         (["--rank", "-1"], "--rank"),
-        (["--rank", "2"], "--rank 2: the job has 2 ranks, 0 to 1"),
+        (["--rank", "2"], "--rank 2: the last rank of the job is 1"),
         (["--every", "nan"], "--every"),
         (["--every", "inf"], "not inf"),
         (["--every", "soon"], "--every"),

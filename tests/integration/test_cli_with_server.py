@@ -139,7 +139,7 @@ def test_finished_jobs_are_deleted_after_a_confirmation(served_home: Path, play:
     assert state_of(served_home, over.id) == "failed"
     done = rekindle(served_home, "delete", "--yes", "over", over.id, "running")
     assert done.returncode == 2
-    assert re.fullmatch(r"over \(job \d+\) is deleted\n", done.stdout)
+    assert re.fullmatch(r"Deleted over \(#\d+\)\n", done.stdout)
     assert "only a finished job can be deleted: cancel it first" in done.stderr
     left = rekindle(served_home, "ps", "-o", "id").stdout.split()
     assert (running.id in left, over.id in left) == (True, False)
@@ -163,7 +163,7 @@ def test_jobs_of_a_filter_are_changed_together_after_a_confirmation(home: Path) 
             assert "name jobs, or select them with --filter" in rekindle(home, "delete", *words).stderr
         assert "request rejected" in rekindle(home, "delete", "--filter", "state:faild", "--yes").stderr
         done = rekindle(home, "delete", "--filter", "SWEEP", "--yes")
-        assert (done.returncode, done.stdout) == (0, "sweep-2 (job 2) is deleted\nsweep-1 (job 1) is deleted\n")
+        assert (done.returncode, done.stdout) == (0, "Deleted sweep-2 (#2)\nDeleted sweep-1 (#1)\n")
         assert "No job to change matches" in rekindle(home, "delete", "--filter", "state:failed", "--yes").stderr
         cancelled = rekindle(home, "cancel", "--filter", "state:running sweep-3", "--yes", "-o", "json")
         assert [job["intent"] for job in json.loads(cancelled.stdout)] == ["cancel"]

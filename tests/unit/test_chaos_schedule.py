@@ -25,7 +25,7 @@ def test_a_rank_is_used_only_for_faults_that_target_one_and_must_exist() -> None
     targets = {one.fault: one.rank for one in plan(faults=faults, rank=1)}
     assert {fault for fault, rank in targets.items() if rank == 1} == {*RANK_FAULTS, "corrupt-snapshot"}
     for rank in (2, 100):
-        with pytest.raises(typer.BadParameter, match=f"--rank {rank}: the job has 2 ranks, 0 to 1"):
+        with pytest.raises(typer.BadParameter, match=f"--rank {rank}: the last rank of the job is 1"):
             plan(rank=rank)
 
 

@@ -42,7 +42,7 @@ def test_the_rank_of_an_outcome_is_named_once() -> None:
 def test_a_status_line_has_the_queue_the_next_try_the_outcome_the_phase_or_a_notice() -> None:
     waits = {"queue_position": 2, "reason": "waits for slots"}
     assert status_line(state="queued", **waits) == "position 2 in the queue; waits for slots"
-    assert status_line(state="queued", intent="hold") == "held: `rekindle resume` continues it"
+    assert status_line(state="queued", intent="hold") == "On hold. Start it: `rekindle resume digits`"
     assert status_line(state="recovering", outcome=outcome()) == "rank 1 was killed by SIGKILL"
     now = datetime.now(UTC)
     later, earlier = (now + timedelta(days=2)).isoformat(), (now - timedelta(seconds=1)).isoformat()
@@ -95,7 +95,7 @@ def test_a_line_is_printed_only_for_a_change_and_each_tenth_of_the_steps() -> No
 def test_the_summary_names_outcome_attempts_and_time() -> None:
     over = job(state="succeeded", attempt=2, phase=None, ended_at="2026-01-02T03:07:08Z")
     assert summary(over) == "digits succeeded after 2 attempts, in 3 min 2 s"
-    assert summary(job(state="queued", intent="hold", started_at=None)).startswith("digits held: held")
+    assert summary(job(state="queued", intent="hold", started_at=None)).startswith("digits held: On hold.")
 
 
 def test_the_history_shows_how_every_attempt_started_and_why_it_ended() -> None:
@@ -157,7 +157,7 @@ def test_a_job_on_several_nodes_shows_which_ranks_each_has_in_which_state() -> N
         {**A_RANK, "rank": number, "state": state, "host": f"n{number // 4 + 1}"} for number, state in enumerate(states)
     ]
     text = dict(facts(job(), NO_TIME, "", ranks))["nodes"]
-    assert text.splitlines() == ["n1: ranks 0-3 running", "n2: ranks 4-5, 7 running, rank 6 failed"]
+    assert text.splitlines() == ["n1: ranks 0-3 running", "n2: ranks 4, 5, 7 running, rank 6 failed"]
     assert "nodes" not in dict(facts(job(), NO_TIME, "", ranks[:4])), "on one node there is nothing to tell apart"
     lines = printed(80, *job_lines(Console(width=80), job(warnings=[]), [], NO_TIME, "", {"kind": "none"}, ranks))
     (index,) = (index for index, line in enumerate(lines) if line.startswith("  nodes "))

@@ -3,9 +3,11 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+from rich.cells import cell_len
+
 from cli_examples import job, printed
 from rekindle_service.cli import formatting
-from rekindle_service.cli.commands.job_lists import half_life, owner_table, queue_lines, reason
+from rekindle_service.cli.commands.job_lists import half_life, owner_table, queue_parts, reason
 
 HOSTILE = "\x1b[2J恶意 name of a job that is longer than its column"
 
@@ -35,7 +37,7 @@ def queue(*jobs: Any, owners: Any = (), **changes: Any) -> Any:
 
 
 def lines(found: Any) -> list[str]:
-    return [line.plain for line in queue_lines(found)]
+    return printed(80, *queue_parts(found))
 
 
 def test_a_job_has_its_position_on_one_line_and_its_reason_below() -> None:
@@ -48,15 +50,12 @@ def test_a_job_has_its_position_on_one_line_and_its_reason_below() -> None:
 def test_no_line_is_wider_than_80_columns_nor_acts_on_the_terminal() -> None:
     long = waiting(name=HOSTILE, owner=HOSTILE, reason=HOSTILE * 4, position=200, number=123456, priority=-1000)
     found = queue(long, waiting(), queued=10_000, owners=[owner(HOSTILE)])
-    for line in queue_lines(found):
-        assert line.cell_len <= 80
-        assert "\x1b" not in line.plain
-    assert lines(found)[-1] == "2 of 10000 queued jobs; --limit shows more"
-    assert "\x1b" not in "".join(printed(80, owner_table(found)))
+    assert all(cell_len(line) <= 80 and "\x1b" not in line for line in lines(found))
+    assert "2 of 10000 queued jobs; --limit shows more" in lines(found)
 
 
 def test_the_reason_is_a_sentence() -> None:
-    assert reason(waiting(intent="hold")) == "held: `rekindle resume` releases it"
+    assert reason(waiting(intent="hold")) == "On hold. Start it: `rekindle resume resnet`"
     preempted = waiting(reason="waits for job abc to succeed", preemptions=2)
     assert reason(preempted) == "waits for job abc to succeed; preempted twice"
 
@@ -92,7 +91,8 @@ def test_an_estimate_is_shown_once_and_what_a_job_was_stopped_for() -> None:
     estimated = job(
         state="queued", queue_position=2, reason="waits for 2 cpu slots, 1 free", estimated_start_at=at.isoformat()
     )
-    assert formatting.status_line(estimated).endswith(f"waits for 2 cpu slots, 1 free; starts about {at:%H:%M}")
+    assert formatting.status_line(estimated).startswith("waits for 2 cpu slots, 1 free; position 2")
+    assert formatting.status_line(estimated).endswith(f"; starts about {at:%H:%M}")
     displaced = {"kind": "preempt", "by": "abc", "reason": "Job #12, of priority 5, gets its slots.", "at": 1.0}
     assert formatting.status_line(job(displaced=displaced)) == (
         "being preempted: Job #12, of priority 5, gets its slots."

@@ -64,7 +64,7 @@ def test_a_hang_is_shown_as_groups_of_ranks() -> None:
     assert "  ranks 0, 2-15 wait in all_reduce #11 at train.py:42" in lines
     assert "  rank 1 is at train.py:10" in lines
     assert "      > 10      loss = x + y" in lines
-    assert rank_list([3, 1, 2, 7, 8]) == "1-3, 7, 8"
+    assert rank_list([3, 1, 2, 7, 8]) == "ranks 1-3, 7, 8"
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

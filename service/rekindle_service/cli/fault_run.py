@@ -54,7 +54,7 @@ class PlannedFault:
 def plan_faults(options: ChaosOptions, world_size: int, generator: random.Random) -> list[PlannedFault]:
     """The faults in order. Raises typer.BadParameter for a rank that a job of ``world_size`` ranks does not have."""
     if options.rank is not None and options.rank >= world_size:
-        raise typer.BadParameter(f"--rank {options.rank}: the job has {world_size} ranks, 0 to {world_size - 1}")
+        raise typer.BadParameter(f"--rank {options.rank}: the last rank of the job is {world_size - 1}")
     return [
         PlannedFault(fault, _planned_rank(options, fault, world_size, generator), _planned_delay(options, generator))
         for fault in _fault_names(options, generator)
@@ -120,7 +120,7 @@ class FaultReport:
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Without the outcome's evidence, which `rekindle show` has and which may be long."""
+        """The report without the outcome's evidence, which may be long and is in `rekindle show`."""
         report = asdict(self)
         if self.outcome is not None:
             report["outcome"].pop("evidence", None)
@@ -159,7 +159,7 @@ def report_sentence(report: FaultReport) -> str:
         after = "" if report.downtime is None else f" after {report.downtime:.1f} s"
         parts = [f"recovered{after}, attempt {report.attempt_after}"]
     if report.replayed_steps is not None:
-        parts.append(f"{report.replayed_steps} steps replayed")
+        parts.append(f"{formatting.number_of(report.replayed_steps, 'step')} replayed")
     if report.outcome is not None:
         wrong = "" if report.diagnosis_correct else ", which is WRONG"
         parts.append(f"diagnosed as {_diagnosis(report.outcome)}{wrong}")

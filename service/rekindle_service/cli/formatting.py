@@ -9,6 +9,7 @@ from rich.text import Text
 from rekindle_service.cli.terminal import ExitCode, exit_code_for
 from rekindle_service.client import Checkpoint, Job, Outcome, Rank, TimeBreakdown
 from rekindle_service.client.models import ValidatedJob
+from rekindle_service.job_wording import job_label
 from rekindle_service.sanitize import sanitize_line
 
 ABSENT = "-"  # the cell of a value that there is not
@@ -87,6 +88,11 @@ def times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
+def number_of(count: int, noun: str) -> str:
+    """``1 job`` or ``2 jobs``."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
 def join(parts: Iterable[str], separator: str = "; ") -> str:
     """The parts that are not empty."""
     return separator.join(part for part in parts if part)
@@ -96,7 +102,12 @@ def join(parts: Iterable[str], separator: str = "; ") -> str:
 
 
 def job_name(job: Job) -> str:
-    return f"{sanitize_line(job['name'])} (job {job['number']})"
+    return job_label(sanitize_line(job["name"]), job["number"])
+
+
+def on_hold(name: str) -> str:
+    """What a person can do about a job that is held in the queue."""
+    return f"On hold. Start it: `rekindle resume {sanitize_line(name)}`"
 
 
 def state_text(state: str) -> Text:
@@ -235,7 +246,7 @@ def on_slurm(job: Job | ValidatedJob) -> str:
     if slurm is None:
         return ""
     low, high = job["nodes"]["min"], job["nodes"]["max"]
-    nodes = f"{high} {'node' if high == 1 else 'nodes'}" if low == high else f"{low} to {high} nodes"
+    nodes = number_of(high, "node") if low == high else f"{low} to {high} nodes"
     hosts = f" ({sanitize_line(', '.join(slurm['hosts']))})" if slurm["hosts"] else ""
     named = (f"{name} {sanitize_line(slurm[name])}" for name in ("partition", "account", "qos") if slurm[name])
     state = "" if slurm["job_id"] is None else f"Slurm job {slurm['job_id']}"
@@ -293,10 +304,10 @@ def status_line(job: Job) -> str:
     """What is happening to the job now, in addition to its state."""
     match job["state"]:
         case "queued" if job["intent"] == "hold":
-            return join(["held: `rekindle resume` continues it", sanitize_line(job["notice"] or "")])
+            return join([on_hold(job["name"]), sanitize_line(job["notice"] or "")])
         case "queued":
             position = "" if job["queue_position"] is None else f"position {job['queue_position']} in the queue"
-            return join([position, sanitize_line(job["reason"]), start_estimate(job), preempted(job)])
+            return join([sanitize_line(job["reason"]), position, start_estimate(job), preempted(job)])
         case "starting" | "running" | "recovering" if (displaced := job.get("displaced")) is not None:
             return displacement(displaced)
         case "starting" | "running" if words := job["waiting_for"] or ((slurm := job.get("slurm")) and slurm["reason"]):

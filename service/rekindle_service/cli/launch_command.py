@@ -236,6 +236,6 @@ def _substitute(word: str, variables: dict[str, str]) -> str:
 
 
 def _before_redirection(words: list[str]) -> list[str]:
-    """Without ``> log.txt``, ``2>&1``, ``| tee`` and ``&``."""
+    """Drop ``> log.txt``, ``2>&1``, ``| tee`` and ``&``."""
     end = next((at for at, word in enumerate(words) if re.match(r"\d?>|[|&;]", word)), len(words))
     return words[:end]

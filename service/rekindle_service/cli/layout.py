@@ -12,6 +12,7 @@ from rekindle_service.sanitize import sanitize_line
 
 _WORD = re.compile(r"\S+\s*")
 _GAP = 2  # cells between two columns
+_BELOW = 6  # cells before a sentence below a row
 _NOTHING: Mapping[str, int] = {}
 
 
@@ -20,7 +21,8 @@ class Table:
 
     ``cut``: the columns that are cut, and the fewest cells that each is cut to. ``drop``: the columns that are dropped
     where that is not enough, in this order; after them those on the right, which a line below names. ``wrap``: a
-    column of ``cut`` that continues on the next line instead. ``selected``: the index of a row that stands out.
+    column of ``cut`` that continues on the next line instead. ``below``: a sentence below each row. ``selected``: the
+    index of a row that stands out.
     """
 
     def __init__(
@@ -31,10 +33,11 @@ class Table:
         cut: Mapping[str, int] = _NOTHING,
         drop: Sequence[str] = (),
         wrap: str = "",
+        below: Sequence[str] = (),
         selected: int | None = None,
     ) -> None:
         self._columns, self._cut, self._drop, self._wrap = tuple(columns), cut, drop, wrap
-        self._selected = selected
+        self._below, self._selected = below, selected
         self._rows = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -55,6 +58,8 @@ class Table:
                 if index == self._selected:
                     line.stylize("reverse")
                 yield line
+            for sentence in self._below[index : index + 1]:
+                yield from paragraph(console, Text(sentence, "dim"), _BELOW)
         if missing:
             yield Text(f"not shown, for lack of width: {', '.join(missing)}", "dim", no_wrap=True, overflow="ellipsis")
 

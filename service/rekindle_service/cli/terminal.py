@@ -82,17 +82,18 @@ def print_line(sentence: str) -> None:
 
 
 def note(message: str) -> None:
+    """Print a sentence for people on standard error."""
     print_wrapped(err(), Text(message, style="dim"))
 
 
 def note_connection(reachable: bool) -> None:
-    """Note that the server became unreachable, or reachable again; for ``on_connection_change``."""
+    """Note that the server became unreachable, or reachable again; an ``on_connection_change``."""
     unreachable = "Server unreachable; the job keeps running; retrying (Ctrl-C ends)."
     note("Server reachable again." if reachable else unreachable)
 
 
 def print_job(job: Job, output: Output, sentence: str) -> None:
-    """One job; ``sentence`` is what a person reads about it."""
+    """Print one job; ``sentence`` is what a person reads about it."""
     if not print_answer(output, job, [job["id"]]):
         print_line(sentence)
 
@@ -107,6 +108,13 @@ def print_answer(output: Output, answer: Any, ids: Iterable[object]) -> bool:
     return output != "table"
 
 
+def confirmed(question: str) -> bool:
+    """Ask a person. Raises BadParameter where nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("stdin is not a terminal; pass --yes")
+    return typer.confirm(question, err=True)
+
+
 # --- progress
 
 T = TypeVar("T")
@@ -115,7 +123,7 @@ _MIN_ITEMS = 5
 
 
 def counted(items: Iterable[T], label: str) -> Iterator[T]:
-    """The items, with a bar while they are used; none for a few."""
+    """Show a bar while the items are used, unless they are few."""
     total = len(items) if isinstance(items, Sized) else None
     if total is not None and total < _MIN_ITEMS:
         yield from items
@@ -125,7 +133,7 @@ def counted(items: Iterable[T], label: str) -> Iterator[T]:
 
 
 def named_steps(steps: Iterable[tuple[str, T]], label: str) -> Iterator[T]:
-    """The second of each pair; the first says what is being done with it."""
+    """Yield the second of each pair; the first says what is being done with it."""
     with _bar(SpinnerColumn(), TimeElapsedColumn()) as bar:
         task = bar.add_task(label, total=None)
         for name, step in steps:
@@ -135,7 +143,7 @@ def named_steps(steps: Iterable[tuple[str, T]], label: str) -> Iterator[T]:
 
 @contextmanager
 def working(label: str) -> Iterator[None]:
-    """A step of which nobody knows how far it is."""
+    """Show that a step of unknown length takes time."""
     with _bar(SpinnerColumn(), TimeElapsedColumn()) as bar:
         bar.add_task(label, total=None)
         yield
@@ -143,7 +151,7 @@ def working(label: str) -> Iterator[None]:
 
 @contextmanager
 def transfer(file: BinaryIO, total: int, label: str) -> Iterator[BinaryIO]:
-    """``file``, whose reads move a bar of ``total`` bytes."""
+    """Wrap ``file``, so that its reads move a bar of ``total`` bytes."""
     with _bar(BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()) as bar:
         yield bar.wrap_file(file, total, description=label)
 

@@ -54,7 +54,7 @@ def host_name(name: str | None = None) -> Finding:
 
 
 def pidfd() -> Finding:
-    """Without a process descriptor, a signal might reach another process that was given the pid of a dead rank."""
+    """Check for process descriptors: else a signal might reach a process that was given the pid of a dead rank."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as error:
@@ -228,7 +228,7 @@ def deletions(home: Home) -> list[Finding]:
     left = sorted(home.runs.glob(f"{DELETED}*")) if home.runs.is_dir() else []
     old = [path for path in left if time.time() - path.lstat().st_ctime > _DELETION_SECONDS]
     if old:
-        detail = f"{len(old)} directories of deleted jobs are still there, such as {old[0]}"
+        detail = f"directories of deleted jobs are still there: {len(old)}, such as {old[0]}"
         advice = "The page Disk shows why: a file system is mounted there, or files belong to another user."
         return [warning("deletions", detail, advice)]
     if home.runs.is_dir() and not can_punch_holes(home.runs):
@@ -252,7 +252,7 @@ def private(name: str, path: Path) -> Finding:
 
 
 def server(home: Home) -> Finding:
-    """Whether the process that locks the home is the server in server.json, and answers."""
+    """Check that the process that locks the home is the server in server.json, and answers."""
     owner, announced = lock_holder(home.server_lock), read_json(home.server_json)
     pid = announced.get("pid") if isinstance(announced, dict) else None
     if owner is None and announced is None:
@@ -275,7 +275,7 @@ _ISOLATION_ADVICE = "Several people, or code that you do not trust? See docs/sec
 
 
 def isolation(settings: Settings) -> list[Finding]:
-    """What the settings ask for, then each kind of isolation that there is."""
+    """Check the settings, then each kind of isolation that there is."""
     return [configured(settings), job_users(os.geteuid()), sandbox(lack_of_sandbox(find_program())), cgroup()]
 
 
@@ -302,7 +302,7 @@ def sandbox(lack: str | None) -> Finding:
 
 
 def cgroup(roots: tuple[Path, ...] = _CGROUPS) -> Finding:
-    """Which limits a cgroup of version 2 could enforce."""
+    """Name the limits that a cgroup of version 2 could enforce."""
     root = next((each for each in roots if (each / "cgroup.controllers").exists()), None)
     if root is None:
         return ok("cgroup", "not possible: there is no cgroup file system of version 2")

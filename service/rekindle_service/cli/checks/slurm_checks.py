@@ -76,7 +76,7 @@ for line in sys.stdin:
 
 
 def slurm(home: Path, python: str, host_timeout: float, partition: str | None = None) -> list[Finding]:
-    """Starts a probe on each node of ``partition`` (None: Slurm's default), which takes some seconds."""
+    """Start a probe on each node of ``partition`` (None: Slurm's default), which takes some seconds."""
     if missing := missing_commands():
         advice = "Install Slurm's commands (apt install slurm-client), with the slurm.conf of the cluster."
         return [problem("commands", f"not found: {', '.join(missing)}", advice)]
@@ -111,15 +111,15 @@ def _gives_out_memory(config: Mapping[str, str]) -> bool:
 
 
 def memory(config: Mapping[str, str], partition: Mapping[str, str], nodes: Sequence[Mapping[str, str]]) -> Finding:
-    """Whether Slurm gives a job a part of the memory of its nodes. The arguments are what `scontrol show` prints."""
+    """Check that a job gets a part of the memory of its nodes. The arguments are what `scontrol show` prints."""
     if not _gives_out_memory(config):
-        return ok("memory", "Slurm gives out processors, and no memory (SelectTypeParameters)")
+        return ok("memory", "Slurm allocates CPUs, and no memory (SelectTypeParameters)")
     for settings, name in ((each, name) for each in (partition, config) for name in ("DefMemPerCPU", "DefMemPerNode")):
         if (value := settings.get(name, "UNLIMITED")) != "UNLIMITED":
             return ok("memory", f"a job that requests none gets {value} MB ({name})")
     shares = [int(each["RealMemory"]) // int(each["CPUTot"]) for each in nodes]
-    advice = f"Set DefMemPerCPU={min(shares, default=1000)} in slurm.conf: the memory of a node by its processors."
-    detail = "every job gets all memory of its nodes: a second job waits while processors are free"
+    advice = f"Set DefMemPerCPU={min(shares, default=1000)} in slurm.conf: the memory of a node by its CPUs."
+    detail = "every job gets all memory of its nodes: a second job waits while CPUs are free"
     return warning("memory", detail, advice)
 
 
@@ -154,7 +154,7 @@ def _lost_nodes(seconds: int, host_timeout: float) -> Finding:
 
 
 def _seconds(config: dict[str, str], name: str) -> int:
-    """Of ``30 sec``; 0 where it is not there."""
+    """The number of ``30 sec``; 0 where it is not set."""
     number = config.get(name, "").partition(" ")[0]
     return int(number) if number.isdecimal() else 0
 
@@ -162,7 +162,7 @@ def _seconds(config: dict[str, str], name: str) -> int:
 def _nodes(
     home: Path, python: str, partition: str, nodes: Sequence[Mapping[str, str]], config: Mapping[str, str]
 ) -> list[Finding]:
-    """What the nodes find on themselves; those that Slurm cannot use now are named with their state."""
+    """Ask the nodes what they find; those that Slurm cannot use now are named with their state."""
     reasons = {each["NodeName"]: each.get("Reason", "").partition(" [")[0] for each in nodes}  # without who and when
     states = {each["NodeName"]: f"{each['State']} ({reasons[each['NodeName']]})".removesuffix(" ()") for each in nodes}
     usable = [each["NodeName"] for each in nodes if set(each["State"].split("+")) <= _USABLE]
@@ -234,7 +234,7 @@ def _exchange(probe: "subprocess.Popen[str]", peer: list[Any] | str | None) -> A
 
 
 def _reply(probe: "subprocess.Popen[str]") -> Any:
-    """What its next line says, whatever else a prolog prints; None at the end, which comes after ``_SECONDS``."""
+    """Read its next answer, whatever else a prolog prints; None at the end, which comes after ``_SECONDS``."""
     timer = threading.Timer(_SECONDS, probe.kill)
     timer.start()
     lines = (line for line in probe.stdout or () if line.startswith("rekindle "))

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import subprocess
-from importlib.metadata import requires
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +51,15 @@ def software(python: str) -> list[Finding]:
         stderr = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()
         why = stderr.splitlines()[-1] if stderr else str(error)
         return [problem("python", f"{python} cannot be run: {why}", "Name another one with --python.")]
-    minimum = minimum_versions()
-    packages = [check_package(name, facts["packages"][name], minimum[name]) for name in PACKAGES]
-    found = [check_python(python, tuple(facts["python"])), *packages, check_gloo(facts["gloo"])]
+    found = [check_python(python, tuple(facts["python"]))]
+    try:
+        minimum = minimum_versions()
+    except PackageNotFoundError:
+        minimum = {}
+        advice = "Install it in the checkout: python -m pip install -e ."
+        found.append(problem("rekindle", "runs from a checkout that is not installed", advice))
+    found += [check_package(name, facts["packages"][name], minimum.get(name, ())) for name in PACKAGES]
+    found.append(check_gloo(facts["gloo"]))
     present = len(list(Path("/dev").glob("nvidia[0-9]*")))
     return found if facts["cuda"] is None else [*found, check_cuda(facts["cuda"], present)]
 
@@ -69,7 +75,10 @@ def _probe(python: str) -> dict[str, Any]:
 
 
 def minimum_versions() -> dict[str, tuple[int, ...]]:
-    """The oldest supported version of each package, as this distribution declares it."""
+    """The oldest supported version of each package, as this distribution declares it.
+
+    Raises PackageNotFoundError where it is not installed.
+    """
     declared = (re.match(r"([\w-]+)\s*>=\s*([\d.]+)", each) for each in requires("rekindle") or [])
     return {found[1]: version_numbers(found[2]) for found in declared if found}
 
@@ -87,16 +96,17 @@ def check_python(python: str, version: tuple[int, ...]) -> Finding:
 
 
 def check_package(name: str, found: dict[str, Any], minimum: tuple[int, ...]) -> Finding:
-    """Every job needs torch; only recipes need the others."""
+    """Report a missing torch, which every job needs, as a problem, and packages of recipes as warnings."""
     bad = problem if name == "torch" else warning
     required = ".".join(map(str, minimum))
+    wanted = f'"{name}>={required}"' if minimum else name
     if found["version"] is None:
-        return bad(name, "not installed", f'Install it: python -m pip install "{name}>={required}"')
+        return bad(name, "not installed", f"Install it: python -m pip install {wanted}")
     if found["error"] is not None:
         detail = f"{found['version']} is installed but cannot be loaded: {found['error']}"
         return bad(name, detail, "Reinstall torch, torchvision and torchmetrics, all from the same index.")
     if version_numbers(found["version"]) < minimum:
-        advice = f'Upgrade it: python -m pip install -U "{name}>={required}"'
+        advice = f"Upgrade it: python -m pip install -U {wanted}"
         return bad(name, f"{found['version']} is older than {required}", advice)
     return ok(name, found["version"])
 

@@ -1,6 +1,5 @@
 """`rekindle cancel`, `drain`, `resume` and `delete`: change what becomes of jobs, named ones or all of a filter."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,7 +9,16 @@ from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.cli.context import FilterOption, JobsArgument, YesOption, connect
 from rekindle_service.cli.formatting import drain_loss, job_name
 from rekindle_service.cli.help_and_errors import format_problem, print_error
-from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, counted, note, print_answer, print_line
+from rekindle_service.cli.terminal import (
+    ExitCode,
+    Output,
+    OutputOption,
+    confirmed,
+    counted,
+    note,
+    print_answer,
+    print_line,
+)
 from rekindle_service.client import Client, Job, ProblemError
 from rekindle_service.sanitize import sanitize_line
 
@@ -21,14 +29,16 @@ _MAX_LISTED = 10  # jobs that a question lists
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """One request for each job. ``is_possible``: of which jobs of a filter it makes sense. ``warning``: what a person
-    has to confirm even about jobs that they have named.
+    """One request for each job.
+
+    ``is_possible``: True for the jobs of a filter for which it makes sense. ``warning``: what a person has to confirm
+    even for jobs that they have named.
     """
 
     request: Callable[[Client, str], Job | None]
     verb: str
-    label: str
-    done: str
+    present: str
+    past: str
     is_possible: Callable[[Job], bool]
     warning: str = ""
 
@@ -37,19 +47,17 @@ def _is_live(job: Job) -> bool:
     return job["state"] not in TERMINAL
 
 
-_CANCEL = _Change(Client.cancel, "Cancel", "Cancelling", "being cancelled", _is_live)
-_DRAIN = _Change(
-    Client.drain, "Drain", "Draining", "being drained", lambda job: _is_live(job) and job["intent"] == "run"
-)
+_CANCEL = _Change(Client.cancel, "Cancel", "Cancelling", "Cancelled", _is_live)
+_DRAIN = _Change(Client.drain, "Drain", "Draining", "Draining", lambda job: _is_live(job) and job["intent"] == "run")
 _RESUME = _Change(
     Client.resume,
     "Resume",
     "Resuming",
-    "resumed",
+    "Resumed",
     lambda job: job["intent"] != "run" if _is_live(job) else job["state"] != JobState.SUCCEEDED,
 )
 _DELETE = _Change(
-    Client.delete, "Delete", "Deleting", "deleted", lambda job: not _is_live(job), warning=" and their files"
+    Client.delete, "Delete", "Deleting", "Deleted", lambda job: not _is_live(job), warning=" and their files"
 )
 
 
@@ -126,7 +134,7 @@ def _apply(
         chosen = _select(client, references, filter_line, change.is_possible)
         if not chosen:
             note("No job to change matches this filter.")
-        elif not (yes or (references and not change.warning) or _confirmed(change, chosen)):
+        elif not (yes or (references and not change.warning) or _agreed(change, chosen)):
             note("Nothing was changed.")
             return []
         changed, rejected = _requests(client, change, chosen, output)
@@ -154,37 +162,34 @@ def _select(
     return [job for job in found if is_possible(job)]
 
 
-def _confirmed(change: _Change, jobs: list[Job]) -> bool:
-    """Whether a person agrees. Raises BadParameter where nobody can be asked."""
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("stdin is not a terminal; pass --yes")
+def _agreed(change: _Change, jobs: list[Job]) -> bool:
+    """Ask a person. Raises BadParameter where nobody can be asked."""
     for job in jobs[:_MAX_LISTED]:
         note(f"{job_name(job)}, {sanitize_line(job['state'])}")
     if len(jobs) > _MAX_LISTED:
         note(f"… and {len(jobs) - _MAX_LISTED} more")
     what = "this job" if len(jobs) == 1 else f"these {len(jobs)} jobs"
-    return typer.confirm(f"{change.verb} {what}{change.warning}?", err=True)
+    return confirmed(f"{change.verb} {what}{change.warning}?")
 
 
 def _requests(
     client: Client, change: _Change, chosen: list[Job], output: Output
 ) -> tuple[list[Job], list[ProblemError]]:
-    """What was changed is printed in the end, after the bar, whatever ends this."""
+    """Send the requests, and print what was changed after the bar, whatever ends this."""
     changed: list[Job] = []
     rejected: list[ProblemError] = []
     lines: list[str] = []
     try:
-        for job in counted(chosen, change.label):
+        for job in counted(chosen, change.present):
             try:
                 answer = change.request(client, job["id"])
             except ProblemError as error:
                 rejected.append(error)
                 continue
             changed.append(answer or job)
-            now = "" if answer is None else f"; now {sanitize_line(answer['state'])}"
-            lines.append(f"{job_name(job)} is {change.done}{now}")
+            lines.append(f"{change.past} {job_name(job)}")
     finally:
         if output == "table":
-            for line in lines if len(lines) <= _MAX_LINES else [f"{len(lines)} jobs are {change.done}"]:
+            for line in lines if len(lines) <= _MAX_LINES else [f"{change.past} {len(lines)} jobs"]:
                 print_line(line)
     return changed, rejected

@@ -107,7 +107,7 @@ def _inject_all(
             at_step = None
     except JobSettledError as settled:
         missed = options.total - len(reports)
-        report(f"{missed} of {options.total} faults were not injected: the job {settled} before")
+        report(f"Not injected: {formatting.number_of(missed, 'fault')} of {options.total}, since the job {settled}")
     except KeyboardInterrupt:
         note("The job keeps running.")
         return reports, ExitCode.INTERRUPTED

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from rekindle_service.cli.checks.finding import Finding, Level
 from rekindle_service.cli.context import OptionalJobArgument, connect, server_settings_of
-from rekindle_service.cli.formatting import job_name
+from rekindle_service.cli.formatting import job_name, number_of
 from rekindle_service.cli.layout import paragraph
 from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, named_steps, out, print_answer, working
 from rekindle_service.config.settings import Settings
@@ -72,7 +72,7 @@ def doctor(
 
 
 def _machine_checks(settings: Settings, python: str) -> list[tuple[str, Callable[[], Iterable[Finding]]]]:
-    """The groups of checks, each with its name. They load NVML and more that no other command needs."""
+    """The groups of checks by name; they load NVML and more that no other command needs."""
     from rekindle_service.cli.checks.machine_checks import home_access, isolation, storage, system
     from rekindle_service.cli.checks.software_checks import gpus, software
 
@@ -110,5 +110,5 @@ def finding_lines(console: Console, finding: Finding) -> Iterator[Text]:
 def summary(findings: Sequence[Finding]) -> str:
     """``All checks passed.`` or the numbers of problems and warnings."""
     counts = [(level, sum(finding.level is level for finding in findings)) for level in (Level.PROBLEM, Level.WARNING)]
-    failed = ", ".join(f"{count} {level}{'s' if count > 1 else ''}" for level, count in counts if count)
+    failed = ", ".join(number_of(count, level) for level, count in counts if count)
     return (failed or "All checks passed") + "."

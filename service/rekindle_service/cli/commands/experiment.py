@@ -19,6 +19,7 @@ from rekindle_service.cli.terminal import (
     ExitCode,
     Output,
     OutputOption,
+    confirmed,
     exit_code_for,
     note,
     note_connection,
@@ -109,16 +110,13 @@ def finish(client: Client, found: Experiment, output: Output, *, follow: bool) -
 def _delete(client: Client, found: ExperimentSummary, *, yes: bool) -> None:
     """Raises BadParameter where nobody can be asked."""
     named = f"experiment {found['number']} ({sanitize_line(found['name'])})"
-    if not yes:
-        if not sys.stdin.isatty():
-            raise typer.BadParameter("stdin is not a terminal; pass --yes")
-        jobs = "its job" if found["jobs"] == 1 else f"its {found['jobs']} jobs"
-        if not typer.confirm(f"Delete {named}, {jobs} and their files?", err=True):
-            note("Nothing was deleted.")
-            return
+    jobs = formatting.number_of(found["jobs"], "job")
+    if not yes and not confirmed(f"Delete {named} with {jobs} and all files?"):
+        note("Nothing was deleted.")
+        return
     with working("Deleting the jobs"):
         client.delete_experiment(found["id"])
-    print_line(f"{named} is deleted")
+    print_line(f"Deleted {named}")
 
 
 # --- the definition
@@ -177,7 +175,7 @@ def _follow(client: Client, found: Experiment, output: Output) -> ExitCode:
     """Note each job that has ended, then print the table. Ctrl-C does not affect the jobs."""
     client, reported, experiment_id = client.reconnecting(note_connection), set[str](), found["id"]
     try:
-        note(_submitted(found))
+        note(_title(found))
         while True:
             for trial in found["trials"]:
                 if trial["job"] not in reported and is_settled(trial):
@@ -200,9 +198,9 @@ def _worst(experiment: Experiment) -> ExitCode:
     return next((code for code in order if code in codes), ExitCode.SUCCEEDED)
 
 
-def _submitted(experiment: Experiment) -> str:
-    jobs = "1 job" if experiment["jobs"] == 1 else f"{experiment['jobs']} jobs"
-    return f"{sanitize_line(experiment['name'])} is experiment {experiment['number']} ({experiment['id']}): {jobs}"
+def _title(experiment: Experiment) -> str:
+    named = f"Experiment {experiment['number']} ({experiment['id']}), {sanitize_line(experiment['name'])}"
+    return f"{named}: {formatting.number_of(experiment['jobs'], 'job')}"
 
 
 def _ended(trial: Trial) -> str:
@@ -225,7 +223,7 @@ def _print(experiment: Experiment, output: Output, *, with_table: bool) -> None:
             print_line(sanitize_line(each))
         print_line(f"Measured on {machine_line(experiment)}.")
     else:
-        print_line(_submitted(experiment))
+        print_line(_title(experiment))
         print_line(f"Print its table with: rekindle experiment --show {experiment['id']} --follow")
     sys.stdout.flush()
 
@@ -281,7 +279,7 @@ def machine_line(experiment: Experiment) -> str:
     """``AMD EPYC, 2 cores, 8.2 GB, torch 2.11.0, load 0.4 at the start``."""
     machine = experiment["machine"]
     parts = [
-        machine.get("processor", "unknown processor"),
+        machine.get("processor", "unknown CPU"),
         f"{machine.get('cores')} cores",
         formatting.size(machine.get("memory") or 0),
         *machine.get("gpus", []),
@@ -293,11 +291,11 @@ def machine_line(experiment: Experiment) -> str:
 
 def builtin_table(builtins: list[BuiltIn]) -> Table:
     """One row per name, with its sizes and their numbers of jobs."""
-    rows: dict[str, list[BuiltIn]] = {}
+    rows: dict[str, tuple[str, list[str]]] = {}
     for each in builtins:
-        rows.setdefault(each["name"], []).append(each)
-    sizes = {name: ", ".join(f"{one['size']} ({one['jobs']} jobs)" for one in each) for name, each in rows.items()}
-    listed = ((name, sizes[name], each[0]["title"]) for name, each in rows.items())
+        _, sizes = rows.setdefault(each["name"], (each["title"], []))
+        sizes.append(f"{each['size']} ({formatting.number_of(each['jobs'], 'job')})")
+    listed = ([name, ", ".join(sizes), title] for name, (title, sizes) in rows.items())
     return Table(("NAME", "SIZES", "COMPARES"), listed, cut={"COMPARES": 30}, wrap="COMPARES")
 
 

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import typer
@@ -81,7 +81,7 @@ def logs(
         raise typer.BadParameter(f"{option} prints text, not the bytes that were written: pass it without --raw")
     if regex and grep is None:
         raise typer.BadParameter("--regex says how to take the text of --grep: pass --grep as well")
-    printer = TextPrinter(raw=raw, prefixed=rank is None, coloured=out().is_terminal and not out().no_color)
+    printer = TextPrinter(raw=raw, prefixed=rank is None)
     with connect(context) as client:
         job_id = client.find_job(job)["id"]
         try:
@@ -113,10 +113,8 @@ def print_logs(
 ) -> None:
     """Print for people what the ranks write until the job is settled; ``on_job`` gets the job meanwhile."""
     choice = choice or LogFilter()
-    printer = TextPrinter(raw=False, prefixed=choice.rank is None, coloured=out().is_terminal and not out().no_color)
     items = client.logs(job_id, choice, follow=True, on_connection_change=note_connection, on_job=on_job)
-    for item in collapse_redraws(items, follow=True):
-        printer.write(item)
+    _print_items(items, TextPrinter(raw=False, prefixed=choice.rank is None), "text", follow=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +227,7 @@ def _print_timed(
 
 
 def note_empty(items: Iterable[LogItem], choice: LogFilter) -> Iterator[LogItem]:
-    """The same items, with a note on each attempt in which nothing was written, or that there is no attempt."""
+    """Note each attempt in which nothing was written, or that there is no attempt; the items stay as they are."""
     attempt: int | None = None
     is_empty = False
     for item in items:
@@ -254,7 +252,7 @@ def nothing_written(choice: LogFilter, attempt: int) -> str:
 
 
 def print_json_lines(items: Iterable[LogItem]) -> None:
-    """In ASCII, so that no text in it can control a terminal."""
+    """Print one object a line, in ASCII, so that no text in it can control a terminal."""
     attempt = 0
     for item in items:
         if isinstance(item, AttemptHeader):
@@ -275,7 +273,7 @@ class TextPrinter:
 
     raw: bool
     prefixed: bool
-    coloured: bool
+    coloured: bool = field(default_factory=lambda: out().is_terminal and not out().no_color)
 
     def write(self, item: LogItem, before: str = "") -> None:
         """Print at once, text after ``before``; raw output contains only what the job wrote."""
@@ -290,7 +288,7 @@ class TextPrinter:
                 _print(before + self._prefix(item) + (f"{_DIM}{line}{_RESET}" if dimmed else line))
 
     def write_header(self, item: AttemptHeader, *, first: bool = False) -> None:
-        """``first``: also that of the first attempt."""
+        """Print where an attempt begins; ``first``: also the first one."""
         if item.attempt > 1 or first:
             (note if self.raw else _print)(header(item))
 
@@ -310,7 +308,7 @@ def header(item: AttemptHeader) -> str:
 def collapse_redraws(
     items: Iterable[LogItem], *, follow: bool, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[LogItem]:
-    """The same items without lines that are drawn over, as on a terminal; ``follow``: one drawing every few seconds.
+    """Drop lines that are drawn over, as a terminal does; ``follow``: keep one drawing every few seconds.
 
     Progress bars draw one line many times; the last drawing is kept until the same rank and stream writes more.
     """

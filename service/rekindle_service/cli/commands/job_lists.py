@@ -4,14 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 import typer
-from rich.cells import set_cell_size
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from rekindle.contract.states import JobState
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import FilterOption, connect
-from rekindle_service.cli.formatting import ABSENT, job_cells, join, start_time, state_text, times
+from rekindle_service.cli.formatting import ABSENT, job_cells, join, number_of, on_hold, start_time, state_text, times
 from rekindle_service.cli.help_and_errors import format_error, print_error
 from rekindle_service.cli.layout import Table, progress_bar, slot_bars
 from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, out, print_answer
@@ -77,7 +76,7 @@ def overview(context: typer.Context, output: Output) -> None:
         with connect(context) as client:
             found, devices = client.overview(limit=_ROWS), client.devices()["items"]
             if output == "table":
-                found = _with_results(client, found)
+                found = {**found, "done": [_with_result(client, item) for item in found["done"]]}
     except NoServerError as error:
         print_error(
             format_error(str(error), "Start one with: rekindle serve", "List the commands with: rekindle --help")
@@ -92,12 +91,8 @@ def overview(context: typer.Context, output: Output) -> None:
     console.print(Text("rekindle --help lists the commands", "dim"))
 
 
-def _with_results(client: Client, found: Overview) -> Overview:
-    """With the best result of each ended experiment before the states of its jobs."""
-    return {**found, "done": [_with_result(client, item) for item in found["done"]]}
-
-
 def _with_result(client: Client, item: OverviewItem) -> OverviewItem:
+    """Add the best result of an ended experiment as the reason."""
     experiment = item["experiment"]
     if experiment is None or not experiment["over"]:
         return item
@@ -118,16 +113,12 @@ def sections(found: Overview, devices: Sequence[Device]) -> Iterator[RenderableT
         shown = f" ({count})" if name in counts and count else ""
         yield Text()
         yield Text(f"{title}{shown}", "bold") if items[name] else Text(f"{title}: nothing", "dim")
-        if items[name]:
-            yield _overview_table(columns, [row_cells(item) for item in items[name]])
+        if rows := [row_cells(item) for item in items[name]]:
+            used = [column for column in columns if column != "WHY" or any(row["WHY"] for row in rows)]
+            cells = [[row[column] for column in used] for row in rows]
+            yield Table(used, cells, cut=_OVERVIEW_CUT, drop=_OVERVIEW_DROP)
         if count > len(items[name]):
             yield Text(f"… and {count - len(items[name])} more", "dim")
-
-
-def _overview_table(columns: Sequence[str], rows: list[dict[str, str | Text]]) -> Table:
-    """Without the reasons where there is none."""
-    shown = [column for column in columns if column != "WHY" or any(row["WHY"] for row in rows)]
-    return Table(shown, [[row[column] for column in shown] for row in rows], cut=_OVERVIEW_CUT, drop=_OVERVIEW_DROP)
 
 
 def row_cells(item: OverviewItem) -> dict[str, str | Text]:
@@ -150,18 +141,14 @@ def _job_cells(job: Job) -> dict[str, str | Text]:
 def _experiment_cells(experiment: ExperimentSummary, result: str) -> dict[str, str | Text]:
     states = ", ".join(f"{count} {sanitize_line(state)}" for state, count in experiment["states"].items())
     why = "; ".join(filter(None, (sanitize_line(result), states)))
-    name = f"{sanitize_line(experiment['name'])}, {experiment['jobs']} jobs"
+    name = f"{sanitize_line(experiment['name'])}, {number_of(experiment['jobs'], 'job')}"
     return {"#": f"E{experiment['number']}", "ID": experiment["id"], "NAME": name, "STATE": "experiment", "WHY": why}
 
 
 # --- queue
 
-_QUEUE_COLUMNS = (("POS", 4), ("#", 6), ("JOB", 20), ("OWNER", 12), ("PRIORITY", 8), ("SLOTS", 9), ("STARTS", 9))
-"""Headings and their widths in cells, 80 together with two blanks after each but the last."""
-_RIGHT = {"POS", "#", "PRIORITY"}
-_WIDTH = 80
-_INDENT = " " * 6
-_MEASURE = Console(width=_WIDTH)
+_QUEUE_COLUMNS = ("POS", "#", "JOB", "OWNER", "PRIORITY", "SLOTS", "STARTS")
+_QUEUE_CUT = {"JOB": 12, "OWNER": 8}  # cells
 _HOUR = 3600.0
 _MAX_KIND = 6  # cells
 
@@ -174,75 +161,48 @@ def queue(
 ) -> None:
     """List the queue, next job first, and why each job waits.
 
-    With estimated starts, and below it what each owner has used.
+    Below it stands what each owner has used.
     """
     with connect(context) as client:
         found = client.queue(owner=owner, limit=limit)
     if print_answer(output, found, (job["job"] for job in found["items"])):
         return
-    for line in queue_lines(found):
-        out().print(line)
-    if found["owners"]:
-        out().print()
-        out().print(owner_table(found))
-        out().print(Text(half_life(found), "dim"))
+    for part in queue_parts(found):
+        out().print(part)
 
 
-def queue_lines(found: Queue) -> Iterator[Text]:
-    """Two lines for each job: its place, and why it waits."""
+def queue_parts(found: Queue) -> Iterator[RenderableType]:
+    """The position of each job, why it waits, and what each owner has used."""
     if not found["items"]:
         yield Text("No job waits in the queue.")
-        return
-    yield Text(_queue_row([heading for heading, _ in _QUEUE_COLUMNS]), "bold")
-    for job in found["items"]:
-        yield Text(_queue_row(_queue_cells(job)))
-        for line in Text(reason(job), "dim").wrap(_MEASURE, _WIDTH - len(_INDENT)):
-            line.rstrip()
-            yield Text(_INDENT).append_text(line)
-    shown, queued = len(found["items"]), found["queued"]
-    if shown < queued:
-        yield Text(f"{shown} of {queued} queued jobs; --limit shows more", "dim")
+    else:
+        reasons = [reason(job) for job in found["items"]]
+        yield Table(_QUEUE_COLUMNS, map(_queue_row, found["items"]), cut=_QUEUE_CUT, drop=("PRIORITY",), below=reasons)
+    if (shown := len(found["items"])) < found["queued"]:
+        yield Text(f"{shown} of {found['queued']} queued jobs; --limit shows more", "dim")
+    if found["owners"]:
+        yield Text()
+        yield owner_table(found)
+        yield Text(half_life(found), "dim")
 
 
-def _queue_row(cells: list[str]) -> str:
-    """Cells that are too long are cut."""
-    padded = [
-        cell.rjust(width) if heading in _RIGHT else _cut_cell(cell, width)
-        for cell, (heading, width) in zip(cells, _QUEUE_COLUMNS, strict=True)
-    ]
-    return "  ".join(padded).rstrip()
-
-
-def _cut_cell(text: str, width: int) -> str:
-    cut = set_cell_size(text, width)
-    return cut if cut.rstrip() == text.rstrip() else set_cell_size(text, width - 1) + "…"
-
-
-def _queue_cells(job: QueuedJob) -> list[str]:
+def _queue_row(job: QueuedJob) -> list[str]:
+    kind = sanitize_line(job["device"].partition(":")[0])[:_MAX_KIND]
     return [
         ABSENT if job["position"] is None else str(job["position"]),
         str(job["number"]),
         sanitize_line(job["name"]),
         sanitize_line(job["owner"]),
         str(job["priority"]),
-        _slots(job),
+        f"{job['slots']:g} {kind}" if job["slots"] else kind,
         start_time(job["estimated_start_at"]),
     ]
 
 
-def _slots(job: QueuedJob) -> str:
-    """``4 cuda``, ``0.25 cuda``, ``slurm``."""
-    kind = sanitize_line(job["device"].partition(":")[0])[:_MAX_KIND]
-    return f"{job['slots']:g} {kind}" if job["slots"] else kind
-
-
 def reason(job: QueuedJob) -> str:
     """``waits for 3 cpu slots, 1 free; preempted twice``."""
-    why = "held: `rekindle resume` releases it" if job["intent"] == "hold" else sanitize_line(job["reason"])
+    why = on_hold(job["name"]) if job["intent"] == "hold" else sanitize_line(job["reason"])
     return join([why, f"preempted {times(job['preemptions'])}" if job["preemptions"] else ""])
-
-
-# --- owners
 
 
 def owner_table(found: Queue) -> Table:
@@ -252,7 +212,7 @@ def owner_table(found: Queue) -> Table:
 
 
 def _owner_row(owner: OwnerShare) -> list[str | Text]:
-    slots = "" if owner["max_slots"] is None else f"{owner['max_slots']} slots"
+    slots = "" if owner["max_slots"] is None else number_of(owner["max_slots"], "slot")
     queued = "" if owner["max_queued"] is None else f"{owner['max_queued']} queued"
     return [
         sanitize_line(owner["owner"]),

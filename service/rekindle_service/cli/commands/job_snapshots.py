@@ -99,8 +99,8 @@ def export(
         report = _export(settings.home_dir, found, output.absolute(), step, force=force)
     for each in report["skipped"]:
         note(sanitize_line(each))
-    size = formatting.size(report["bytes"])
-    print_line(sanitize_line(f"{output}: {report['tensors']} tensors, {size}, of step {report['step']}"))
+    tensors, size = formatting.number_of(report["tensors"], "tensor"), formatting.size(report["bytes"])
+    print_line(sanitize_line(f"{output}: {tensors}, {size}, of step {report['step']}"))
 
 
 def _export(home: Home, job: Job, target: Path, step: int | None, *, force: bool) -> dict[str, Any]:

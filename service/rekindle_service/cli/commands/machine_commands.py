@@ -11,10 +11,10 @@ from typer import Argument, Option
 
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import YesOption, connect
-from rekindle_service.cli.formatting import age, size
+from rekindle_service.cli.formatting import age, number_of, size
 from rekindle_service.cli.help_and_errors import Command, Group
 from rekindle_service.cli.layout import Table, bar
-from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, note, out, print_answer, print_line
+from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, confirmed, note, out, print_answer, print_line
 from rekindle_service.client import Device, DiskUsage, PruneItem, PruneResult
 from rekindle_service.client.api_connection import drop_unset
 from rekindle_service.sanitize import sanitize_line
@@ -118,7 +118,8 @@ def usage_parts(usage: DiskUsage) -> Iterator[RenderableType]:
         yield Text()
         yield Table(("OWNER", "JOBS", "SIZE"), people, cut={"OWNER": 12})
     if usage["unmeasured"] or usage["pending_deletions"]:
-        counts = f"{usage['unmeasured']} jobs are not measured yet; {usage['pending_deletions']} deletions are pending"
+        unmeasured, pending = number_of(usage["unmeasured"], "job"), number_of(usage["pending_deletions"], "deletion")
+        counts = f"Not measured yet: {unmeasured}. Pending: {pending}."
         yield Text()
         yield Text(counts, "dim")
     stuck = [
@@ -170,22 +171,16 @@ def prune(
     with connect(context) as client:
         planned = client.prune(rules)
         if not dry_run and planned["count"] and not yes:
-            _confirm_pruning(planned)
+            if sys.stdin.isatty():
+                _print_pruned(planned, "table")
+            if not confirmed("Remove all this?"):
+                note("Nothing was removed.")
+                raise typer.Exit(ExitCode.SUCCEEDED)
         result = planned if dry_run or not planned["count"] else client.prune(rules, dry_run=False)
     _print_pruned(result, output)
     for failure in result["failures"]:
         note(sanitize_line(f"not removed: {_pruned_name(failure['item'])}: {failure['reason']}"))
     raise typer.Exit(ExitCode.FAILED if result["failures"] else ExitCode.SUCCEEDED)
-
-
-def _confirm_pruning(planned: PruneResult) -> None:
-    """Ends the command unless a person agrees."""
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("stdin is not a terminal; pass --yes, or --dry-run to remove nothing")
-    _print_pruned(planned, "table")
-    if not typer.confirm("Remove all this?", err=True):
-        note("Nothing was removed.")
-        raise typer.Exit(ExitCode.SUCCEEDED)
 
 
 def _print_pruned(result: PruneResult, output: Output) -> None:
@@ -196,13 +191,13 @@ def _print_pruned(result: PruneResult, output: Output) -> None:
     if result["count"] > len(result["items"]):
         print_line(f"… and {result['count'] - len(result['items'])} more")
     verb = "would be removed" if result["dry_run"] else "removed"
-    items = "1 item" if result["count"] == 1 else f"{result['count']} items"
+    items = number_of(result["count"], "item")
     print_line(f"{items}, {size(result['bytes'])}, {verb}." if result["count"] else "Nothing to remove.")
 
 
 def _pruned_row(item: PruneItem) -> list[str]:
     number = "-" if item["number"] is None else str(item["number"])
-    amount = f"{item['count']} rows" if item["kind"] in ("events", "audit") else size(item["bytes"])
+    amount = number_of(item["count"], "row") if item["kind"] in ("events", "audit") else size(item["bytes"])
     return [item["kind"], number, sanitize_line(item["name"]) or "-", amount, sanitize_line(item["reason"])]
 
 

@@ -1,7 +1,6 @@
 """`rekindle serve`, `token`, `audit`, `backup`, `restore` and `rebuild`: the server, its users and its database."""
 
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -12,9 +11,10 @@ from typer import Argument, Option
 
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import HomeOption, YesOption, connect, server_settings_of, settings_of
+from rekindle_service.cli.formatting import number_of
 from rekindle_service.cli.help_and_errors import Command, Group
 from rekindle_service.cli.layout import Table
-from rekindle_service.cli.terminal import Output, OutputOption, note, out, print_answer, print_line
+from rekindle_service.cli.terminal import Output, OutputOption, confirmed, note, out, print_answer, print_line
 from rekindle_service.client import AuditEntry, ProblemError, Token
 from rekindle_service.config.home import Home, HomeInUseError
 from rekindle_service.loading import collector_paused
@@ -155,7 +155,7 @@ def revoke(
             client.revoke_token(each["id"])
     if not print_answer(output, [each["id"] for each in tokens], (each["id"] for each in tokens)):
         for each in tokens:
-            print_line(f"token {each['id']} of {sanitize_line(each['person'])} is revoked")
+            print_line(f"Revoked token {each['id']} of {sanitize_line(each['person'])}")
 
 
 def audit(
@@ -226,7 +226,8 @@ def restore(
     from rekindle_service.scheduler.restore import restore as restore_database
 
     home = server_settings_of(context).home_dir
-    _confirm(f"Replace the database by {file}? The present one is kept in the home's backups.", yes=yes)
+    if not yes and not confirmed(f"Replace the database by {file}? The present one is kept in the home's backups."):
+        raise typer.Abort
     _report(_carry_out(lambda home: restore_database(home, file), home), output)
 
 
@@ -238,16 +239,9 @@ def rebuild(context: typer.Context, yes: YesOption = False, output: OutputOption
     from rekindle_service.scheduler.restore import rebuild as rebuild_database
 
     home = server_settings_of(context).home_dir
-    _confirm("Make a new database? The present one is kept in the home's backups.", yes=yes)
+    if not yes and not confirmed("Make a new database? The present one is kept in the home's backups."):
+        raise typer.Abort
     _report(_carry_out(rebuild_database, home), output)
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("stdin is not a terminal; pass --yes")
-    typer.confirm(question, abort=True, err=True)
 
 
 def _carry_out(action: "Callable[[Home], Restored]", home: Home) -> "Restored":
@@ -269,17 +263,17 @@ def _report(restored: "Restored", output: Output) -> None:
     answer = {"jobs": restored.jobs, "replaced": restored.replaced and str(restored.replaced), **asdict(found)}
     if print_answer(output, answer, [*found.held, *found.started, *found.older]):
         return
-    print_line(f"{restored.jobs} jobs")
+    print_line(f"The database has {number_of(restored.jobs, 'job')}.")
     for ids, sentence in (
-        (found.held, "were not in the database and have never started: they are held, resume or cancel them"),
-        (found.started, "were not in the database and have been started: their journals say what they did"),
-        (found.older, "had run since: brought up to date from their journals"),
-        (found.gone, "have no run directory any more: they were deleted since, or their files were"),
-        (found.unreadable, "are directories from which no job can be made: spec.json is missing or unreadable"),
+        (found.held, "on hold, not in the database and never started: resume or cancel them"),
+        (found.started, "added from their journals, not in the database"),
+        (found.older, "updated from their journals, changed since the backup"),
+        (found.gone, "without a run directory, which was deleted"),
+        (found.unreadable, "unreadable, since spec.json is missing or damaged"),
     ):
         if ids:
             more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
-            print_line(f"{len(ids)} {sentence}: {', '.join(ids[:_SHOWN])}{more}")
+            print_line(f"{number_of(len(ids), 'job')} {sentence}: {', '.join(ids[:_SHOWN])}{more}")
     if restored.replaced is not None:
-        note(f"the former database is in {restored.replaced}")
-    note("start the server: rekindle serve")
+        note(f"The former database is in {restored.replaced}.")
+    note("Start the server: rekindle serve")

@@ -112,13 +112,13 @@ def facts(job: Job, time: TimeBreakdown, directory: str, ranks: Sequence[Rank] =
 
 
 def _excluded(job: Job) -> dict[str, str]:
-    """Nodes of Slurm by their names, each with the reason."""
+    """Excluded nodes of Slurm by their names, each with the reason."""
     slurm = job.get("slurm")
     return {} if slurm is None else slurm["excluded"]
 
 
 def _slurm_reason(job: Job) -> str:
-    """Where the status does not say it."""
+    """Why Slurm lets the job wait, unless the status has it."""
     slurm = job.get("slurm")
     reason = "" if slurm is None or job["state"] in ("succeeded", "failed", "cancelled") else slurm["reason"] or ""
     return "" if sanitize_line(reason) in formatting.status_line(job) else sanitize_line(reason)
@@ -130,17 +130,10 @@ def _ranks_by_node(ranks: Sequence[Rank]) -> str:
     for rank in ranks:
         nodes.setdefault(rank["host"] or "unknown", {}).setdefault(rank["state"], []).append(rank["rank"])
     lines = (
-        f"{node}: " + ", ".join(f"{_rank_numbers(numbers)} {state}" for state, numbers in states.items())
+        f"{node}: " + ", ".join(f"{rank_list(numbers)} {state}" for state, numbers in states.items())
         for node, states in nodes.items()
     )
     return "\n".join(map(sanitize_line, lines)) if len(nodes) > 1 else ""
-
-
-def _rank_numbers(numbers: list[int]) -> str:
-    """``rank 7``, or ``ranks 0-3, 5``."""
-    runs = ([number for _, number in run] for _, run in groupby(enumerate(numbers), lambda each: each[1] - each[0]))
-    text = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
-    return f"rank{'s' if len(numbers) > 1 else ''} {text}"
 
 
 def _goodput(job: Job, time: TimeBreakdown) -> str:
@@ -194,7 +187,9 @@ def _steps(attempt: Attempt) -> str:
     if attempt["last_step"] is None or attempt["state"] == "running":
         return ""
     replayed = attempt["replayed_steps"]
-    return f"reached step {attempt['last_step']}" + ("" if replayed is None else f"; {replayed} steps replayed")
+    return f"reached step {attempt['last_step']}" + (
+        "" if replayed is None else f"; {formatting.number_of(replayed, 'step')} replayed"
+    )
 
 
 # --- story
@@ -215,7 +210,7 @@ def story_lines(console: Console, story: Story) -> Iterator[Text]:
     for frame in [each for each in story["frames"] if each["is_user"]] or story["frames"][:1]:
         yield from _frame(console, frame, indent=2)
     if folded := _folded(story):
-        yield Text(f"  … and {folded} {'frame' if folded == 1 else 'frames'} of libraries", "dim")
+        yield Text(f"  … and {formatting.number_of(folded, 'frame')} of libraries", "dim")
     for group in story["groups"]:
         yield from _group(console, group)
     if story["same_error"]:
@@ -233,7 +228,7 @@ def _message(story: Story) -> Sequence[str]:
         text = f"{raised['type']}: {raised['message']}"
     lines = [sanitize_line(line) for line in text.splitlines() if line.strip()]
     hidden = len(lines) - _MAX_MESSAGE_LINES
-    return lines if hidden <= 0 else [*lines[:_MAX_MESSAGE_LINES], f"… and {hidden} more lines"]
+    return lines if hidden <= 0 else [*lines[:_MAX_MESSAGE_LINES], f"… and {formatting.number_of(hidden, 'line')} more"]
 
 
 def _folded(story: Story) -> int:
@@ -259,20 +254,14 @@ def _frame(console: Console, frame: StoryFrame, indent: int) -> Iterator[Text]:
 
 def _group(console: Console, group: RankGroup) -> Iterator[Text]:
     """``ranks 0, 2-15 wait in all_reduce #11 at train.py:42``, and the code where it is the user's."""
-    noun = "rank" if len(group["ranks"]) == 1 else "ranks"
-    sentence = f"{noun} {rank_list(group['ranks'])} {sanitize_line(group['what'])}"
+    sentence = f"{rank_list(group['ranks'])} {sanitize_line(group['what'])}"
     yield from paragraph(console, Text(sentence, "bold"), indent=2)
     for frame in [each for each in group["frames"] if each["is_user"]][:1]:
         yield from _frame(console, frame, indent=4)
 
 
 def rank_list(ranks: Sequence[int]) -> str:
-    """``0, 2-15``: runs of at least three numbers as a range."""
-    parts: list[list[int]] = []
-    for rank in sorted(ranks):
-        if parts and rank == parts[-1][-1] + 1:
-            parts[-1].append(rank)
-        else:
-            parts.append([rank])
-    shown = (f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in parts)
-    return ", ".join(shown)
+    """``rank 7`` or ``ranks 0, 2-15``: runs of at least three numbers as a range."""
+    runs = ([rank for _, rank in run] for _, run in groupby(enumerate(sorted(ranks)), lambda each: each[1] - each[0]))
+    shown = (f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+    return f"rank{'' if len(ranks) == 1 else 's'} {', '.join(shown)}"

@@ -68,7 +68,7 @@ class Keyboard:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The terminal as it was before."""
+        """Restore the terminal meanwhile."""
         self.__exit__()
         try:
             yield
@@ -116,7 +116,7 @@ class Screen:
         self._policy = ReconnectPolicy(self._on_connection_change)
 
     def run(self) -> None:
-        """Until a key or Ctrl-C ends it."""
+        """Show the screen until a key or Ctrl-C ends it."""
         self._policy.on_success()
         with Live(console=self._console, screen=True, auto_refresh=False) as live:
             next_poll = time.monotonic() + _INTERVAL
@@ -154,7 +154,7 @@ class Screen:
         self._refresh()
 
     def _refresh(self) -> None:
-        """The last view stays while the server is unreachable; a job that was deleted is left."""
+        """Request the view again; it stays while the server is unreachable, and a deleted job is left."""
         try:
             self._view = _poll(self._client, self._shown)
         except (NoServerError, ProblemError) as error:
@@ -167,7 +167,7 @@ class Screen:
             self._policy.on_success()
 
     def _follow_log(self, live: Live, job_id: str, rank: int | None) -> None:
-        """On the ordinary screen, until Ctrl-C, or a key after its end."""
+        """Show the log on the ordinary screen until Ctrl-C, or a key after its end."""
         live.stop()
         of_rank = "all ranks" if rank is None else f"rank {rank}"
         try:
