@@ -71,7 +71,7 @@ def test_a_snapshot_is_exported_by_the_jobs_own_python(
     for step in (40, 80):
         snapshots.save(step, 0, {"model": {"weight": torch.full((3,), float(step))}}, {})
     done = rekindle(home, "snapshots", "export", job.id, cwd=tmp_path)
-    assert re.fullmatch(r"model.safetensors: 1 tensors, \d+ B, of step 80\n", done.stdout), done.stderr
+    assert re.fullmatch(r"model.safetensors: 1 tensor, \d+ B, of step 80\n", done.stdout), done.stderr
     assert load_file(tmp_path / "model.safetensors")["weight"].tolist() == [80.0] * 3
     again = rekindle(home, "snapshots", "export", job.id, cwd=tmp_path)
     assert (again.returncode, "exists already: --force replaces it" in again.stderr) == (2, True)

@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from cli_examples import CONTROLS, NO_TIME, attempt, job, outcome, printed
@@ -11,8 +12,8 @@ from rekindle_service.cli import formatting
 from rekindle_service.cli.commands.demo import is_past_snapshot, shortfalls
 from rekindle_service.cli.commands.follow import change_line, summary
 from rekindle_service.cli.commands.show import facts, history, job_lines
-from rekindle_service.cli.help_and_errors import format_problem
-from rekindle_service.cli.terminal import exit_code_for
+from rekindle_service.cli.help_and_errors import format_problem, print_error
+from rekindle_service.cli.terminal import exit_code_for, note, print_line
 
 A_RANK: Any = {"rank": 0, "state": "running", "host": None, "without_progress": None, "hang_timeout": None}
 
@@ -41,7 +42,7 @@ def test_the_rank_of_an_outcome_is_named_once() -> None:
 
 def test_a_status_line_has_the_queue_the_next_try_the_outcome_the_phase_or_a_notice() -> None:
     waits = {"queue_position": 2, "reason": "waits for slots"}
-    assert status_line(state="queued", **waits) == "position 2 in the queue; waits for slots"
+    assert status_line(state="queued", **waits) == "waits for slots; position 2 in the queue"
     assert status_line(state="queued", intent="hold") == "On hold. Start it: `rekindle resume digits`"
     assert status_line(state="recovering", outcome=outcome()) == "rank 1 was killed by SIGKILL"
     now = datetime.now(UTC)
@@ -60,7 +61,7 @@ def test_a_status_line_has_the_queue_the_next_try_the_outcome_the_phase_or_a_not
 
 def test_a_job_without_progress_is_stalled_and_says_for_whom_it_waits_and_until_when() -> None:
     since, hung_at = (datetime.now(UTC) + timedelta(seconds=each) for each in (-12.2, 18.4))
-    found = {"sentence": "rank 1 sleeps\x1b[2J", "since": since.isoformat(), "hung_at": hung_at.isoformat(), "rank": 1}
+    found = {"sentence": "rank 1 sleeps", "since": since.isoformat(), "hung_at": hung_at.isoformat(), "rank": 1}
     stalled = job(state="running", stalled=found)
     assert formatting.state_name(stalled) == "stalled"
     assert formatting.stalled(stalled) == "Stalled for 12 s: rank 1 sleeps; counts as hung in 18 s"
@@ -156,7 +157,7 @@ def test_a_job_on_several_nodes_shows_which_ranks_each_has_in_which_state() -> N
     ranks: list[Any] = [
         {**A_RANK, "rank": number, "state": state, "host": f"n{number // 4 + 1}"} for number, state in enumerate(states)
     ]
-    text = dict(facts(job(), NO_TIME, "", ranks))["nodes"]
+    text = str(dict(facts(job(), NO_TIME, "", ranks))["nodes"])
     assert text.splitlines() == ["n1: ranks 0-3 running", "n2: ranks 4, 5, 7 running, rank 6 failed"]
     assert "nodes" not in dict(facts(job(), NO_TIME, "", ranks[:4])), "on one node there is nothing to tell apart"
     lines = printed(80, *job_lines(Console(width=80), job(warnings=[]), [], NO_TIME, "", {"kind": "none"}, ranks))
@@ -179,20 +180,22 @@ def test_a_problem_names_field_rule_value_and_hint() -> None:
     )
 
 
-def test_no_text_of_a_user_reaches_the_terminal_unsanitized() -> None:
+def test_no_text_of_a_user_reaches_the_terminal_unsanitized(capsys: pytest.CaptureFixture[str]) -> None:
     evil = "\x1b]52;c;AAAA\x07\x1b[2J\x9b31m[red]x"
     fields = dict.fromkeys(("name", "phase", "notice", "waiting_for", "reason"), evil)
     bad = job(**fields, args=[evil], devices=[evil], outcome=outcome(message=evil))
-    printed = [
-        *(formatting.status_line({**bad, "state": state}) for state in ("queued", "recovering", "failed", "running")),
-        *(value for _, value in facts(bad, NO_TIME, evil)),
-        *history([attempt(outcome=outcome(message=evil, file=evil), reason=evil, devices=[evil], args=[evil])]),
-        change_line(None, bad) or "",
-        summary(bad),
-        format_problem({"detail": evil, "errors": [{"field": evil, "rule": evil, "value": evil, "hint": evil}]}).plain,
-    ]
-    assert [text for text in printed if CONTROLS.search(text)] == []
-    assert any("[red]x" in text for text in printed)
+    problem = format_problem({"detail": evil, "errors": [{"field": evil, "rule": evil, "value": evil, "hint": evil}]})
+    tried = [attempt(outcome=outcome(message=evil, file=evil), reason=evil, devices=[evil], args=[evil])]
+    for state in ("queued", "recovering", "failed", "running"):
+        found = {**bad, "state": state, "warnings": [evil]}
+        lines = job_lines(Console(width=80), found, tried, NO_TIME, evil, {"kind": "none"})
+        assert not CONTROLS.search("\n".join(printed(80, *lines)).replace("\n", ""))
+        print_line(summary(found))
+        note(change_line(None, found) or "")
+    print_error(problem)
+    shown = "".join(capsys.readouterr())
+    assert not CONTROLS.search(shown)
+    assert "[red]x" in shown
 
 
 def test_the_demo_kills_only_after_a_snapshot_and_before_the_next() -> None:

@@ -168,7 +168,7 @@ def report_sentence(report: FaultReport) -> str:
 
 def _diagnosis(outcome: Outcome) -> str:
     rank = "" if outcome.get("rank") is None else f", rank {outcome['rank']}"
-    return f"{sanitize_line(outcome['class'])}{rank}"
+    return f"{outcome['class']}{rank}"
 
 
 def all_recovered(reports: Sequence[FaultReport], planned: int) -> bool:
@@ -316,7 +316,7 @@ class FaultRun:
         report = replace(report, outcome=failed["outcome"])
         if not after.has_recovered:
             status = formatting.status_line(after.job)
-            return replace(report, note=f"the job is {after.job['state']}: {status}")
+            return replace(report, note=sanitize_line(f"the job is {after.job['state']}: {status}"))
         damaged = injected.snapshot is not None and injected.snapshot == after.resumed_from_step
         note = "it resumed from the damaged snapshot" if damaged else ""
         correct, replayed = diagnosis_correct(fault, rank, failed["outcome"]), failed["replayed_steps"]

@@ -1,4 +1,4 @@
-"""Figures, states and outcomes in words; text that users wrote comes out sanitized."""
+"""Figures, states and outcomes in words; what prints them makes text of users harmless."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -6,11 +6,11 @@ from typing import Any
 
 from rich.text import Text
 
+from rekindle_service.cli.layout import harmless
 from rekindle_service.cli.terminal import ExitCode, exit_code_for
 from rekindle_service.client import Checkpoint, Job, Outcome, Rank, TimeBreakdown
 from rekindle_service.client.models import ValidatedJob
 from rekindle_service.job_wording import job_label
-from rekindle_service.sanitize import sanitize_line
 
 ABSENT = "-"  # the cell of a value that there is not
 STATE_STYLES = {
@@ -102,23 +102,23 @@ def join(parts: Iterable[str], separator: str = "; ") -> str:
 
 
 def job_name(job: Job) -> str:
-    return job_label(sanitize_line(job["name"]), job["number"])
+    return job_label(job["name"], job["number"])
 
 
 def on_hold(name: str) -> str:
     """What a person can do about a job that is held in the queue."""
-    return f"On hold. Start it: `rekindle resume {sanitize_line(name)}`"
+    return f"On hold. Start it: `rekindle resume {name}`"
 
 
 def state_text(state: str) -> Text:
-    return Text(sanitize_line(state), style=STATE_STYLES.get(state, ""))
+    return harmless(state, STATE_STYLES.get(state, ""))
 
 
 def state_name(job: Job) -> str:
     """The job's state; ``stalled`` for a running one without progress, ``held`` for one that is held in the queue."""
     if job.get("stalled") is not None:
         return "stalled"
-    return "held" if exit_code_for(job) is ExitCode.HELD else sanitize_line(job["state"])
+    return "held" if exit_code_for(job) is ExitCode.HELD else job["state"]
 
 
 def stalled(job: Job) -> str:
@@ -131,13 +131,13 @@ def stalled(job: Job) -> str:
     now = datetime.now(since.tzinfo)
     waited, left = (now - since).total_seconds(), (hung_at - now).total_seconds()
     verdict = f"counts as hung in {duration(left)}" if left > 0 else "counts as hung now"
-    return f"Stalled for {duration(max(waited, 0.0))}: {sanitize_line(found['sentence'])}; {verdict}"
+    return f"Stalled for {duration(max(waited, 0.0))}: {found['sentence']}; {verdict}"
 
 
 def target(job: Job) -> str:
     """``train.py --lr 0.1``, ``-m pkg.train`` or ``recipe ddp``."""
     prefix = {"module": "-m ", "recipe": "recipe "}.get(job["target"]["kind"], "")
-    return sanitize_line(" ".join([prefix + job["target"]["value"], *job["args"]]))
+    return " ".join([prefix + job["target"]["value"], *job["args"]])
 
 
 def requested_ranks(job: Job | ValidatedJob) -> str:
@@ -182,7 +182,7 @@ def checkpoint(found: Checkpoint) -> str:
     loaded = "" if found["loaded"] is None else f"loaded by attempt {found['loaded']}"
     origin = "" if found["attempt"] else "older than the job"
     facts = [size(found["bytes"]), age(found["written_at"]), "" if found["complete"] else "incomplete", origin, loaded]
-    return f"{sanitize_line(found['path'])}  {join(facts, ', ')}"
+    return f"{found['path']}  {join(facts, ', ')}"
 
 
 def age(time: str | None) -> str:
@@ -199,7 +199,7 @@ def drain_loss(job: Job) -> str:
     latest = next((each for each in job["checkpoints"] if each["complete"] and each["attempt"]), None)
     if latest is None:
         return f"{stopped} all its work is lost: no checkpoint of its own was found."
-    where = f"{sanitize_line(latest['path'])}, {age(latest['written_at'])}"
+    where = f"{latest['path']}, {age(latest['written_at'])}"
     return f"{stopped} what it did after its checkpoint ({where}) is lost."
 
 
@@ -227,7 +227,7 @@ def job_cells(job: Job) -> dict[str, str | Text]:
     return {
         "#": str(job["number"]),
         "ID": job["id"],
-        "NAME": sanitize_line(job["name"]),
+        "NAME": job["name"],
         "OWNER": owner(job),
         "STATE": state_text(state_name(job)),
         "STEP": step_cell(job),
@@ -247,21 +247,21 @@ def on_slurm(job: Job | ValidatedJob) -> str:
         return ""
     low, high = job["nodes"]["min"], job["nodes"]["max"]
     nodes = number_of(high, "node") if low == high else f"{low} to {high} nodes"
-    hosts = f" ({sanitize_line(', '.join(slurm['hosts']))})" if slurm["hosts"] else ""
-    named = (f"{name} {sanitize_line(slurm[name])}" for name in ("partition", "account", "qos") if slurm[name])
+    hosts = f" ({', '.join(slurm['hosts'])})" if slurm["hosts"] else ""
+    named = (f"{name} {slurm[name]}" for name in ("partition", "account", "qos") if slurm[name])
     state = "" if slurm["job_id"] is None else f"Slurm job {slurm['job_id']}"
-    state += f" ({sanitize_line(slurm['state'])})" if slurm["state"] else ""
+    state += f" ({slurm['state']})" if slurm["state"] else ""
     return join([nodes + hosts, *named, state], ", ")
 
 
 def on_devices(devices: list[str]) -> str:
-    return f" on {sanitize_line(', '.join(devices))}" if devices else ""
+    return f" on {', '.join(devices)}" if devices else ""
 
 
 def outcome(ending: Outcome) -> str:
     """``rank 1: ValueError: boom (train.py:42)``, with rank and position only where the message omits them."""
-    message = sanitize_line(ending["message"])
-    rank, position = f"rank {ending.get('rank')}", sanitize_line(f"{ending.get('file')}:{ending.get('line')}")
+    message = ending["message"]
+    rank, position = f"rank {ending.get('rank')}", f"{ending.get('file')}:{ending.get('line')}"
     if ending.get("rank") is not None and rank not in message.lower():
         message = f"{rank}: {message}"
     if ending.get("file") is not None and position not in message:
@@ -271,17 +271,17 @@ def outcome(ending: Outcome) -> str:
 
 def classified_outcome(ending: Outcome) -> str:
     """``user_error: rank 1: ValueError: boom (train.py:42)``."""
-    return f"{sanitize_line(ending['class'])}: {outcome(ending)}"
+    return f"{ending['class']}: {outcome(ending)}"
 
 
 def fault(name: str | None, rank: int | None, snapshot: int | None = None) -> str:
     """``kill rank 1``, ``corrupt-snapshot of step 40`` or ``agent``."""
     of_rank = "" if rank is None else f" rank {rank}"
-    return sanitize_line(name) + of_rank + ("" if snapshot is None else f" of step {snapshot}")
+    return f"{name}{of_rank}" + ("" if snapshot is None else f" of step {snapshot}")
 
 
 def owner(job: Job | ValidatedJob) -> str:
-    return sanitize_line(job["owner"] or "local")
+    return job["owner"] or "local"
 
 
 def start_estimate(job: Job) -> str:
@@ -292,7 +292,7 @@ def start_estimate(job: Job) -> str:
 def displacement(displaced: dict[str, Any]) -> str:
     """``preempted: job #12 of higher priority needs its slots``: what is happening to a job that runs."""
     verb = {"preempt": "being preempted", "resize": "being resized", "device": "leaving a device"}
-    return f"{verb.get(displaced.get('kind', ''), 'being moved')}: {sanitize_line(displaced.get('reason', ''))}"
+    return f"{verb.get(displaced.get('kind', ''), 'being moved')}: {displaced.get('reason', '')}"
 
 
 def preempted(job: Job) -> str:
@@ -304,20 +304,20 @@ def status_line(job: Job) -> str:
     """What is happening to the job now, in addition to its state."""
     match job["state"]:
         case "queued" if job["intent"] == "hold":
-            return join([on_hold(job["name"]), sanitize_line(job["notice"] or "")])
+            return join([on_hold(job["name"]), job["notice"] or ""])
         case "queued":
             position = "" if job["queue_position"] is None else f"position {job['queue_position']} in the queue"
-            return join([sanitize_line(job["reason"]), position, start_estimate(job), preempted(job)])
+            return join([job["reason"], position, start_estimate(job), preempted(job)])
         case "starting" | "running" | "recovering" if (displaced := job.get("displaced")) is not None:
             return displacement(displaced)
         case "starting" | "running" if words := job["waiting_for"] or ((slurm := job.get("slurm")) and slurm["reason"]):
-            return sanitize_line(words)
+            return words
         case "running" if without_progress := stalled(job):
             return without_progress
         case "recovering":
             why = "" if job["outcome"] is None else outcome(job["outcome"])
-            return join([why.removesuffix("."), sanitize_line(job["waiting_for"] or ""), retry(job["next_try_at"])])
+            return join([why.removesuffix("."), job["waiting_for"] or "", retry(job["next_try_at"])])
         case "failed" if job["outcome"] is not None:
             return outcome(job["outcome"])
         case _:
-            return sanitize_line(job["notice"] or job["phase"] or "")
+            return job["notice"] or job["phase"] or ""

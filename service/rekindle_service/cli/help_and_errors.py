@@ -199,8 +199,8 @@ def usage_message(error: Any) -> str:
     """``no such option: --stat; did you mean --state?``."""
     message: str = _INVALID.sub("", error.format_message(), count=1)
     if (possible := getattr(error, "possibilities", None)) is not None:
-        near = " or ".join(closest(error.option_name, possible))
-        unknown = f"no such option: {error.option_name}" + (f"; did you mean {near}?" if near else "")
+        options = " or ".join(closest(error.option_name, possible))
+        unknown = f"no such option: {error.option_name}" + (f"; did you mean {options}?" if options else "")
         return _before_command(error.option_name, error.ctx) or unknown
     if message.startswith("No such command"):
         return _unknown_command(message, error.ctx)

@@ -16,8 +16,13 @@ _BELOW = 6  # cells before a sentence below a row
 _NOTHING: Mapping[str, int] = {}
 
 
+def harmless(text: object, style: str = "") -> Text:
+    """One line of text that others wrote, without what would act on a terminal; lines of a ``Text`` stay."""
+    return text if isinstance(text, Text) else Text(sanitize_line(text), style)
+
+
 class Table:
-    """Rows of sanitized cells under ``columns``; where no terminal limits the width, nothing is cut.
+    """Rows of harmless cells under ``columns``; where no terminal limits the width, nothing is cut.
 
     ``cut``: the columns that are cut, and the fewest cells that each is cut to. ``drop``: the columns that are dropped
     where that is not enough, in this order; after them those on the right, which a line below names. ``wrap``: a
@@ -36,9 +41,9 @@ class Table:
         below: Sequence[str] = (),
         selected: int | None = None,
     ) -> None:
-        self._columns, self._cut, self._drop, self._wrap = tuple(columns), cut, drop, wrap
+        self._columns, self._cut, self._drop, self._wrap = tuple(map(sanitize_line, columns)), cut, drop, wrap
         self._below, self._selected = below, selected
-        self._rows = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
+        self._rows = [list(map(harmless, row)) for row in rows]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self.lines(console, options.max_width)
@@ -59,7 +64,7 @@ class Table:
                     line.stylize("reverse")
                 yield line
             for sentence in self._below[index : index + 1]:
-                yield from paragraph(console, Text(sentence, "dim"), _BELOW)
+                yield from paragraph(console, harmless(sentence, "dim"), _BELOW)
         if missing:
             yield Text(f"not shown, for lack of width: {', '.join(missing)}", "dim", no_wrap=True, overflow="ellipsis")
 
@@ -130,14 +135,14 @@ def paragraph(
     hanging: int = 0,
     fold: bool = True,
 ) -> Iterator[Text]:
-    """Lines that fit the terminal, broken between words, after ``indent`` cells and ``label``.
+    """Harmless lines that fit the terminal, broken between words, after ``indent`` cells and ``label``.
 
     All but the first are indented by ``hanging`` cells more, and by the width of the label. ``fold``: break a word
     that is longer than a line, so that nothing exceeds it; otherwise it stays whole.
     """
     before = Text(" " * indent) if label is None else Text(" " * indent).append_text(label)
     after = Text(" " * (before.cell_len + hanging))
-    whole = text if isinstance(text, Text) else Text(text)
+    whole = harmless(text)
     width = max(console.width - after.cell_len, 1)
     lines = whole.wrap(console, width, no_wrap=False) if fold else _whole_words(whole, width)
     for index, line in enumerate(lines):

@@ -23,7 +23,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from rekindle_service.cli.layout import paragraph
+from rekindle_service.cli.layout import harmless, paragraph
 from rekindle_service.client import Job, Trial, is_settled
 from rekindle_service.sanitize import sanitize_line
 
@@ -78,12 +78,12 @@ def print_wrapped(console: Console, text: Text) -> None:
 
 def print_line(sentence: str) -> None:
     """A sentence for people, on standard output."""
-    print_wrapped(out(), Text(sentence))
+    print_wrapped(out(), harmless(sentence))
 
 
 def note(message: str) -> None:
     """Print a sentence for people on standard error."""
-    print_wrapped(err(), Text(message, style="dim"))
+    print_wrapped(err(), harmless(message, "dim"))
 
 
 def note_connection(reachable: bool) -> None:
@@ -112,7 +112,7 @@ def confirmed(question: str) -> bool:
     """Ask a person. Raises BadParameter where nobody can be asked."""
     if not sys.stdin.isatty():
         raise typer.BadParameter("stdin is not a terminal; pass --yes")
-    return typer.confirm(question, err=True)
+    return typer.confirm(sanitize_line(question), err=True)
 
 
 # --- progress
@@ -145,7 +145,7 @@ def named_steps(steps: Iterable[tuple[str, T]], label: str) -> Iterator[T]:
 def working(label: str) -> Iterator[None]:
     """Show that a step of unknown length takes time."""
     with _bar(SpinnerColumn(), TimeElapsedColumn()) as bar:
-        bar.add_task(label, total=None)
+        bar.add_task(sanitize_line(label), total=None)
         yield
 
 

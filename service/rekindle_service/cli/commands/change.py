@@ -20,7 +20,6 @@ from rekindle_service.cli.terminal import (
     print_line,
 )
 from rekindle_service.client import Client, Job, ProblemError
-from rekindle_service.sanitize import sanitize_line
 
 _MAX_JOBS = 10_000  # that a filter selects
 _MAX_LINES = 20  # jobs that are reported one by one
@@ -165,7 +164,7 @@ def _select(
 def _agreed(change: _Change, jobs: list[Job]) -> bool:
     """Ask a person. Raises BadParameter where nobody can be asked."""
     for job in jobs[:_MAX_LISTED]:
-        note(f"{job_name(job)}, {sanitize_line(job['state'])}")
+        note(f"{job_name(job)}, {job['state']}")
     if len(jobs) > _MAX_LISTED:
         note(f"… and {len(jobs) - _MAX_LISTED} more")
     what = "this job" if len(jobs) == 1 else f"these {len(jobs)} jobs"

@@ -29,7 +29,16 @@ from rekindle_service.cli.fault_run import (
     report_sentence,
 )
 from rekindle_service.cli.layout import Table
-from rekindle_service.cli.terminal import ExitCode, OutputOption, note, note_connection, out, print_answer, print_line
+from rekindle_service.cli.terminal import (
+    ExitCode,
+    OutputOption,
+    confirmed,
+    note,
+    note_connection,
+    out,
+    print_answer,
+    print_line,
+)
 from rekindle_service.client import ProblemError, is_settled
 
 _SEEDS = 1_000_000
@@ -73,8 +82,8 @@ def chaos(
         if is_settled(found):
             detail = f"the state of {formatting.job_name(found)} is {formatting.state_name(found)}"
             raise ProblemError({"title": "Wrong state", "detail": f"chaos needs a running job; {detail}"})
-        if sys.stdin.isatty() and not yes:
-            typer.confirm(f"Inject faults into {formatting.job_name(found)}?", abort=True)
+        if sys.stdin.isatty() and not yes and not confirmed(f"Inject faults into {formatting.job_name(found)}?"):
+            raise typer.Abort
         replace = partial(replace_server, settings.home_dir, settings.home / "server.log")
         run = FaultRun(client.reconnecting(note_connection), found["id"], replace)
         report = print_line if output == "table" else note

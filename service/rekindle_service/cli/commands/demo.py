@@ -16,7 +16,8 @@ from rekindle_service.cli import formatting
 from rekindle_service.cli.background_server import running_server, start_server
 from rekindle_service.cli.commands.follow import job_display
 from rekindle_service.cli.context import HomeOption, server_settings_of
-from rekindle_service.cli.terminal import ExitCode, err, out
+from rekindle_service.cli.layout import harmless
+from rekindle_service.cli.terminal import ExitCode, err, note, out
 from rekindle_service.client import Attempt, Client, Job, LocalServer, is_settled
 from rekindle_service.config.home import Home
 
@@ -50,7 +51,7 @@ def demo(context: typer.Context, home: HomeOption = None) -> None:
     _report("page", page(server, job))
     missing = shortfalls(job, attempts, accuracy)
     for each in missing:
-        err().print(Text.assemble(("not shown: ", "bold red"), each))
+        err().print(Text.assemble(("not shown: ", "bold red"), harmless(each)))
     raise typer.Exit(ExitCode.FAILED if missing else ExitCode.SUCCEEDED)
 
 
@@ -70,7 +71,7 @@ def _kill_after_snapshot(client: Client, job_id: str, home: Home) -> float:
         job = _poll_until(client, job_id, lambda now: is_past_snapshot(now) or is_settled(now))
         if is_settled(job):
             status = formatting.status_line(job)
-            err().print(Text(f"The job ended before a rank could be killed: {job['state']}. {status}"))
+            note(f"The job ended before a rank could be killed: {job['state']}. {status}")
             raise typer.Exit(ExitCode.FAILED)
         ranks = client.ranks(job_id, job["attempt"])
         pid = next((rank["pid"] for rank in ranks if rank["rank"] == _KILLED_RANK), None)
@@ -134,4 +135,4 @@ def page(server: LocalServer, job: Job) -> str:
 
 
 def _report(label: str, text: str) -> None:
-    out().print(Text.assemble((f"{label:<10} ", "bold"), text))
+    out().print(Text.assemble((f"{label:<10} ", "bold"), harmless(text)))

@@ -12,10 +12,10 @@ from rich.text import Text
 from rekindle_service.cli.checks.finding import Finding, Level
 from rekindle_service.cli.context import OptionalJobArgument, connect, server_settings_of
 from rekindle_service.cli.formatting import job_name, number_of
-from rekindle_service.cli.layout import paragraph
+from rekindle_service.cli.layout import harmless, paragraph
 from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, named_steps, out, print_answer, working
 from rekindle_service.config.settings import Settings
-from rekindle_service.sanitize import sanitize_line, strip_control
+from rekindle_service.sanitize import strip_control
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 
@@ -100,11 +100,11 @@ def _print(findings: list[Finding], stacks: list[tuple[int, str]], output: Outpu
 
 def finding_lines(console: Console, finding: Finding) -> Iterator[Text]:
     """``problem  host name      'box' does not resolve``, and the advice on the next line."""
-    level, name = (f"{finding.level:<8} ", _STYLES[finding.level]), (f"{sanitize_line(finding.name):<14} ", "bold")
+    level, name = (f"{finding.level:<8} ", _STYLES[finding.level]), harmless(f"{finding.name:<14} ", "bold")
     label = Text.assemble(level, name)
-    yield from paragraph(console, sanitize_line(finding.detail), label=label)
+    yield from paragraph(console, finding.detail, label=label)
     if finding.advice:
-        yield from paragraph(console, sanitize_line(finding.advice), indent=label.cell_len)
+        yield from paragraph(console, finding.advice, indent=label.cell_len)
 
 
 def summary(findings: Sequence[Finding]) -> str:

@@ -33,7 +33,6 @@ from rekindle_service.client.api_connection import drop_unset
 from rekindle_service.config.client_settings import ClientSettings
 from rekindle_service.experiments.matrix import format_value, label
 from rekindle_service.experiments.wording import significant
-from rekindle_service.sanitize import sanitize_line
 
 _POLL_INTERVAL = 1.0  # seconds
 
@@ -109,7 +108,7 @@ def finish(client: Client, found: Experiment, output: Output, *, follow: bool) -
 
 def _delete(client: Client, found: ExperimentSummary, *, yes: bool) -> None:
     """Raises BadParameter where nobody can be asked."""
-    named = f"experiment {found['number']} ({sanitize_line(found['name'])})"
+    named = f"experiment {found['number']} ({found['name']})"
     jobs = formatting.number_of(found["jobs"], "job")
     if not yes and not confirmed(f"Delete {named} with {jobs} and all files?"):
         note("Nothing was deleted.")
@@ -199,7 +198,7 @@ def _worst(experiment: Experiment) -> ExitCode:
 
 
 def _title(experiment: Experiment) -> str:
-    named = f"Experiment {experiment['number']} ({experiment['id']}), {sanitize_line(experiment['name'])}"
+    named = f"Experiment {experiment['number']} ({experiment['id']}), {experiment['name']}"
     return f"{named}: {formatting.number_of(experiment['jobs'], 'job')}"
 
 
@@ -207,7 +206,7 @@ def _ended(trial: Trial) -> str:
     took = "" if trial["seconds"] is None else f" in {formatting.duration(trial['seconds'])}"
     ending = trial["outcome"]
     why = "" if ending is None or trial["state"] == "succeeded" else f": {formatting.outcome(ending)}"
-    return sanitize_line(f"{label(trial['parameters'])} {trial['state']}{took}{why}")
+    return f"{label(trial['parameters'])} {trial['state']}{took}{why}"
 
 
 def _print(experiment: Experiment, output: Output, *, with_table: bool) -> None:
@@ -215,12 +214,12 @@ def _print(experiment: Experiment, output: Output, *, with_table: bool) -> None:
         pass
     elif with_table:
         if experiment["title"]:
-            print_line(sanitize_line(experiment["title"]))
+            print_line(experiment["title"])
         out().print(comparison_table(experiment))
         if any(experiment["best"]):
             print_line("* best of its column")
         for each in experiment["notes"]:
-            print_line(sanitize_line(each))
+            print_line(each)
         print_line(f"Measured on {machine_line(experiment)}.")
     else:
         print_line(_title(experiment))
@@ -236,7 +235,7 @@ def comparison_table(experiment: Experiment) -> Table:
 
     The rows of an array also name their jobs, and always show the states, with the failures if there are any.
     """
-    headings = [sanitize_line(each) for each in (*experiment["parameters"], *experiment["measures"])]
+    headings = [*experiment["parameters"], *experiment["measures"]]
     all_succeeded = set(experiment["states"]) == {"succeeded"}
     rows = [_cells(experiment, index, row) for index, row in enumerate(experiment["rows"])]
     if experiment["parameters"] != ["index"]:
@@ -258,8 +257,7 @@ def _job_cells(experiment: Experiment, row: Row) -> tuple[str, str]:
 
 def _cells(experiment: Experiment, index: int, row: Row) -> list[str | Text]:
     parameters = [
-        sanitize_line(format_value(row["parameters"][key])) if key in row["parameters"] else ""
-        for key in experiment["parameters"]
+        format_value(row["parameters"][key]) if key in row["parameters"] else "" for key in experiment["parameters"]
     ]
     shown = [value_text(*pair) for pair in zip(row["values"], row["spread"], strict=True)]
     columns = zip(shown, experiment["best"], strict=True)
@@ -286,7 +284,7 @@ def machine_line(experiment: Experiment) -> str:
         f"torch {machine.get('torch')}",
         f"load {machine.get('load')} at the start",
     ]
-    return sanitize_line(", ".join(map(str, parts)))
+    return ", ".join(map(str, parts))
 
 
 def builtin_table(builtins: list[BuiltIn]) -> Table:
@@ -305,6 +303,6 @@ def summary_table(experiments: list[ExperimentSummary]) -> Table:
 
 
 def _summary_row(one: ExperimentSummary) -> list[str | Text]:
-    states = ", ".join(f"{count} {sanitize_line(state)}" for state, count in one["states"].items())
-    name, submitted = sanitize_line(one["name"]), formatting.clock(one["created_at"])
+    states = ", ".join(f"{count} {state}" for state, count in one["states"].items())
+    name, submitted = one["name"], formatting.clock(one["created_at"])
     return [str(one["number"]), one["id"], name, str(one["jobs"]), states, submitted]

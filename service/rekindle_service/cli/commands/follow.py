@@ -24,6 +24,7 @@ from rekindle_service.cli.terminal import (
     note_connection,
     out,
     print_job,
+    print_line,
 )
 from rekindle_service.client import (
     AttemptHeader,
@@ -376,7 +377,7 @@ def summary(job: Job) -> str:
     took = f", in {formatting.duration((ended - started).total_seconds())}" if started and ended else ""
     attempts = f" after {job['attempt']} attempts" if job["attempt"] > 1 else ""
     status = formatting.status_line(job)
-    sentence = f"{sanitize_line(job['name'])} {formatting.state_name(job)}{attempts}{took}"
+    sentence = f"{job['name']} {formatting.state_name(job)}{attempts}{took}"
     return formatting.join([sentence, status], ": ")
 
 
@@ -385,7 +386,7 @@ def change_line(before: Job | None, job: Job) -> str | None:
     changed = before is None or any(before[key] != job[key] for key in ("state", "attempt", "next_try_at"))
     if not changed and _tenths(job) <= (_tenths(before) if before else 0):
         return None
-    return formatting.join([sanitize_line(job["state"]), _progress_details(job)], ": ")
+    return formatting.join([job["state"], _progress_details(job)], ": ")
 
 
 def _progress_details(job: Job) -> str:
@@ -409,7 +410,7 @@ def job_display(output: Output = "table") -> Iterator[Callable[[Job], None]]:
             nonlocal reported
             line = change_line(reported, job)
             if line is not None:
-                out().print(line)
+                print_line(line)
                 sys.stdout.flush()
                 reported = job
 
@@ -421,9 +422,7 @@ def job_display(output: Output = "table") -> Iterator[Callable[[Job], None]]:
             task = bar.add_task("", total=None, job="", details="")
 
             def show(job: Job) -> None:
-                name = f"{sanitize_line(job['name'])} {sanitize_line(job['state'])}"
-                bar.update(
-                    task, completed=job["step"] or 0, total=job["steps"], job=name, details=_progress_details(job)
-                )
+                name, details = map(sanitize_line, (f"{job['name']} {job['state']}", _progress_details(job)))
+                bar.update(task, completed=job["step"] or 0, total=job["steps"], job=name, details=details)
 
             yield show

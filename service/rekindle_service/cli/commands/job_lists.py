@@ -25,7 +25,6 @@ from rekindle_service.client import (
     ProblemError,
 )
 from rekindle_service.client.models import OwnerShare, Queue, QueuedJob
-from rekindle_service.sanitize import sanitize_line
 
 # --- all jobs
 
@@ -124,12 +123,12 @@ def sections(found: Overview, devices: Sequence[Device]) -> Iterator[RenderableT
 def row_cells(item: OverviewItem) -> dict[str, str | Text]:
     """What the sections show of a job, an experiment, a device or a notice, by the heading of the column."""
     since = " ".join(formatting.age(item["at"]).split()[:2])  # 16 min, without the seconds
-    common: dict[str, str | Text] = {"WHY": sanitize_line(item["reason"]), "SINCE": since, "ENDED": since}
+    common: dict[str, str | Text] = {"WHY": item["reason"], "SINCE": since, "ENDED": since}
     if item["job"] is not None:
         return {**_job_cells(item["job"]), **common}
     if item["experiment"] is not None:
         return {**common, **_experiment_cells(item["experiment"], item["reason"])}
-    name = sanitize_line(item["device"] or item["kind"])
+    name = item["device"] or item["kind"]
     return {**common, "#": ABSENT, "ID": ABSENT, "NAME": name, "STATE": Text("not usable", "yellow")}
 
 
@@ -139,9 +138,9 @@ def _job_cells(job: Job) -> dict[str, str | Text]:
 
 
 def _experiment_cells(experiment: ExperimentSummary, result: str) -> dict[str, str | Text]:
-    states = ", ".join(f"{count} {sanitize_line(state)}" for state, count in experiment["states"].items())
-    why = "; ".join(filter(None, (sanitize_line(result), states)))
-    name = f"{sanitize_line(experiment['name'])}, {number_of(experiment['jobs'], 'job')}"
+    states = ", ".join(f"{count} {state}" for state, count in experiment["states"].items())
+    why = "; ".join(filter(None, (result, states)))
+    name = f"{experiment['name']}, {number_of(experiment['jobs'], 'job')}"
     return {"#": f"E{experiment['number']}", "ID": experiment["id"], "NAME": name, "STATE": "experiment", "WHY": why}
 
 
@@ -187,12 +186,12 @@ def queue_parts(found: Queue) -> Iterator[RenderableType]:
 
 
 def _queue_row(job: QueuedJob) -> list[str]:
-    kind = sanitize_line(job["device"].partition(":")[0])[:_MAX_KIND]
+    kind = job["device"].partition(":")[0][:_MAX_KIND]
     return [
         ABSENT if job["position"] is None else str(job["position"]),
         str(job["number"]),
-        sanitize_line(job["name"]),
-        sanitize_line(job["owner"]),
+        job["name"],
+        job["owner"],
         str(job["priority"]),
         f"{job['slots']:g} {kind}" if job["slots"] else kind,
         start_time(job["estimated_start_at"]),
@@ -201,7 +200,7 @@ def _queue_row(job: QueuedJob) -> list[str]:
 
 def reason(job: QueuedJob) -> str:
     """``waits for 3 cpu slots, 1 free; preempted twice``."""
-    why = on_hold(job["name"]) if job["intent"] == "hold" else sanitize_line(job["reason"])
+    why = on_hold(job["name"]) if job["intent"] == "hold" else job["reason"]
     return join([why, f"preempted {times(job['preemptions'])}" if job["preemptions"] else ""])
 
 
@@ -215,7 +214,7 @@ def _owner_row(owner: OwnerShare) -> list[str | Text]:
     slots = "" if owner["max_slots"] is None else number_of(owner["max_slots"], "slot")
     queued = "" if owner["max_queued"] is None else f"{owner['max_queued']} queued"
     return [
-        sanitize_line(owner["owner"]),
+        owner["owner"],
         f"{owner['share']:.0%}",
         f"{owner['slot_seconds'] / _HOUR:.2f}",
         f"{owner['slots']:g}",

@@ -20,7 +20,6 @@ from rekindle_service.cli.layout import Table
 from rekindle_service.cli.terminal import OutputOption, note, out, print_answer, print_line, working
 from rekindle_service.client import Job, ProblemError, Snapshot
 from rekindle_service.config.home import Home
-from rekindle_service.sanitize import sanitize_line
 
 _COLUMNS = ("STEP", "EPOCH", "SIZE", "VERIFIED", "RANKS", "TAKEN", "SCORE")
 _SUFFIXES = (".safetensors", ".pt")
@@ -58,7 +57,7 @@ def list_snapshots(context: typer.Context, job: JobArgument, output: OutputOptio
     if not print_answer(output, answer["items"], (each["step"] for each in answer["items"])):
         out().print(Table(_COLUMNS, map(_row, answer["items"]), drop=("EPOCH", "RANKS")))
         if answer["policy"] is not None:
-            note(f"taken {sanitize_line(answer['policy'])}")
+            note(f"taken {answer['policy']}")
 
 
 def _row(snapshot: Snapshot) -> list[str]:
@@ -95,12 +94,12 @@ def export(
         raise _problem("Snapshots are exported on the machine that stores them: run this there, without REKINDLE_URL")
     with connect(context) as client:
         found = client.find_job(job)
-    with working(f"Exporting to {sanitize_line(str(output))}"):
+    with working(f"Exporting to {output!s}"):
         report = _export(settings.home_dir, found, output.absolute(), step, force=force)
     for each in report["skipped"]:
-        note(sanitize_line(each))
+        note(each)
     tensors, size = formatting.number_of(report["tensors"], "tensor"), formatting.size(report["bytes"])
-    print_line(sanitize_line(f"{output}: {tensors}, {size}, of step {report['step']}"))
+    print_line(f"{output}: {tensors}, {size}, of step {report['step']}")
 
 
 def _export(home: Home, job: Job, target: Path, step: int | None, *, force: bool) -> dict[str, Any]:

@@ -13,11 +13,10 @@ from rekindle_service.cli import formatting
 from rekindle_service.cli.context import YesOption, connect
 from rekindle_service.cli.formatting import age, number_of, size
 from rekindle_service.cli.help_and_errors import Command, Group
-from rekindle_service.cli.layout import Table, bar
+from rekindle_service.cli.layout import Table, bar, harmless
 from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, confirmed, note, out, print_answer, print_line
 from rekindle_service.client import Device, DiskUsage, PruneItem, PruneResult
 from rekindle_service.client.api_connection import drop_unset
-from rekindle_service.sanitize import sanitize_line
 
 # --- devices
 
@@ -53,7 +52,7 @@ def disable(
     with connect(context) as client:
         row = client.disable_device(device, reason)
     if not print_answer(output, row, [row["name"]]):
-        print_line(f"{row['name']} is {sanitize_line(row['unusable'] or 'disabled')}")
+        print_line(f"{row['name']} is {row['unusable'] or 'disabled'}")
 
 
 @devices.command(cls=Command)
@@ -64,7 +63,7 @@ def enable(context: typer.Context, device: _Name, output: OutputOption = "table"
     """
     with connect(context) as client:
         row = client.enable_device(device)
-    still = f", but it is not used now: {sanitize_line(row['unusable'])}" if row["unusable"] else ""
+    still = f", but it is not used now: {row['unusable']}" if row["unusable"] else ""
     if not print_answer(output, row, [row["name"]]):
         print_line(f"{row['name']} is enabled{still}")
 
@@ -72,8 +71,8 @@ def enable(context: typer.Context, device: _Name, output: OutputOption = "table"
 def _device_row(slot: Device) -> list[str]:
     node = formatting.ABSENT if slot["numa_node"] is None else str(slot["numa_node"])
     jobs = " ".join(slot["jobs"]) or formatting.ABSENT
-    model = sanitize_line(slot["model"] or formatting.ABSENT)
-    return [slot["name"], state_of(slot), jobs, model, node, sanitize_line(slot["unusable"] or "")]
+    model = slot["model"] or formatting.ABSENT
+    return [slot["name"], state_of(slot), jobs, model, node, slot["unusable"] or ""]
 
 
 def state_of(slot: Device) -> str:
@@ -105,16 +104,13 @@ def usage_parts(usage: DiskUsage) -> Iterator[RenderableType]:
     total, free = usage["total_bytes"], usage["free_bytes"]
     yield bar(1 - free / total if total else 0.0, _BAR_WIDTH).append(f" {size(free)} of {size(total)} free")
     if usage["lack_of_space"] is not None:
-        yield Text(f"No job starts: {sanitize_line(usage['lack_of_space'])}", "yellow")
+        yield harmless(f"No job starts: {usage['lack_of_space']}", "yellow")
     sizes = [(words, usage["jobs"][kind]) for kind, words in _KINDS.items()]  # type: ignore[literal-required]
     sizes += [("uploaded code", usage["bundles_bytes"]), ("database", usage["database_bytes"])]
     yield Text()
     yield Table(("FILES", "SIZE"), [[words, size(count)] for words, count in sizes], cut={"FILES": 12})
     if usage["owners"]:
-        people = [
-            [sanitize_line(each["owner"] or "local"), str(each["jobs"]), size(each["bytes"])]
-            for each in usage["owners"]
-        ]
+        people = [[each["owner"] or "local", str(each["jobs"]), size(each["bytes"])] for each in usage["owners"]]
         yield Text()
         yield Table(("OWNER", "JOBS", "SIZE"), people, cut={"OWNER": 12})
     if usage["unmeasured"] or usage["pending_deletions"]:
@@ -122,10 +118,7 @@ def usage_parts(usage: DiskUsage) -> Iterator[RenderableType]:
         counts = f"Not measured yet: {unmeasured}. Pending: {pending}."
         yield Text()
         yield Text(counts, "dim")
-    stuck = [
-        [sanitize_line(each["path"]), age(each["since"]), sanitize_line(each["reason"])]
-        for each in usage["stuck_deletions"]
-    ]
+    stuck = [[each["path"], age(each["since"]), each["reason"]] for each in usage["stuck_deletions"]]
     if stuck:
         yield Text()
         yield Table(("CANNOT DELETE", "FOR", "REASON"), stuck, cut={"CANNOT DELETE": 20, "REASON": 20}, wrap="REASON")
@@ -179,7 +172,7 @@ def prune(
         result = planned if dry_run or not planned["count"] else client.prune(rules, dry_run=False)
     _print_pruned(result, output)
     for failure in result["failures"]:
-        note(sanitize_line(f"not removed: {_pruned_name(failure['item'])}: {failure['reason']}"))
+        note(f"not removed: {_pruned_name(failure['item'])}: {failure['reason']}")
     raise typer.Exit(ExitCode.FAILED if result["failures"] else ExitCode.SUCCEEDED)
 
 
@@ -198,7 +191,7 @@ def _print_pruned(result: PruneResult, output: Output) -> None:
 def _pruned_row(item: PruneItem) -> list[str]:
     number = "-" if item["number"] is None else str(item["number"])
     amount = number_of(item["count"], "row") if item["kind"] in ("events", "audit") else size(item["bytes"])
-    return [item["kind"], number, sanitize_line(item["name"]) or "-", amount, sanitize_line(item["reason"])]
+    return [item["kind"], number, item["name"] or "-", amount, item["reason"]]
 
 
 def _pruned_name(item: PruneItem) -> str:

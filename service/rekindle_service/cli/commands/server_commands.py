@@ -18,7 +18,6 @@ from rekindle_service.cli.terminal import Output, OutputOption, confirmed, note,
 from rekindle_service.client import AuditEntry, ProblemError, Token
 from rekindle_service.config.home import Home, HomeInUseError
 from rekindle_service.loading import collector_paused
-from rekindle_service.sanitize import sanitize_line
 
 if TYPE_CHECKING:
     from rekindle_service.scheduler.restore import Restored
@@ -131,7 +130,7 @@ def _token_row(each: Token) -> list[str]:
     if each["valid"] and each["expires_at"]:
         state = f"until {formatting.clock(each['expires_at'])}"
     times = [formatting.age(each["created_at"]), formatting.age(each["last_used_at"])]
-    return [each["id"], sanitize_line(each["person"]), each["scope"], state, *times, sanitize_line(each["note"])]
+    return [each["id"], each["person"], each["scope"], state, *times, each["note"]]
 
 
 @token.command(cls=Command)
@@ -155,7 +154,7 @@ def revoke(
             client.revoke_token(each["id"])
     if not print_answer(output, [each["id"] for each in tokens], (each["id"] for each in tokens)):
         for each in tokens:
-            print_line(f"Revoked token {each['id']} of {sanitize_line(each['person'])}")
+            print_line(f"Revoked token {each['id']} of {each['person']}")
 
 
 def audit(
@@ -175,7 +174,7 @@ def _audit_row(each: AuditEntry) -> list[str]:
     source = f"{each['via']} {each['address']}".strip()
     action = f"{each['action'].partition(' ')[0]} {each['target'].removeprefix('/api/v1')}"
     cells = [each["person"] or formatting.ABSENT, source, action, str(each["status"])]
-    return [formatting.clock(each["at"]), *map(sanitize_line, [*cells, each["detail"]])]
+    return [formatting.clock(each["at"]), *cells, each["detail"]]
 
 
 # --- database

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import JobArgument, connect
-from rekindle_service.cli.layout import cut_line, paragraph
+from rekindle_service.cli.layout import cut_line, harmless, paragraph
 from rekindle_service.cli.terminal import OutputOption, out, print_answer
 from rekindle_service.client import (
     Attempt,
@@ -67,7 +67,7 @@ def job_lines(
     """Everything that is known about the job, in lines that fit the terminal."""
     yield cut_line(
         console,
-        Text.assemble((sanitize_line(job["name"]), "bold"), "  ", formatting.state_text(formatting.state_name(job))),
+        Text.assemble(harmless(job["name"], "bold"), "  ", formatting.state_text(formatting.state_name(job))),
     )
     has_story = story["kind"] in STYLES
     if has_story:
@@ -77,13 +77,15 @@ def job_lines(
         if label != "status" or not has_story:
             yield from paragraph(console, value, indent=2, label=Text(f"{label:<10}", "dim"))
     for warning in job["warnings"]:
-        yield from paragraph(console, Text(f"warning: {sanitize_line(warning)}", "yellow"), indent=2, hanging=2)
+        yield from paragraph(console, harmless(f"warning: {warning}", "yellow"), indent=2, hanging=2)
     for line in [*checkpoints(job), *history(attempts)]:
         indent = len(line) - len(line.lstrip())
         yield from paragraph(console, line.lstrip(), indent, hanging=2)
 
 
-def facts(job: Job, time: TimeBreakdown, directory: str, ranks: Sequence[Rank] = ()) -> Iterator[tuple[str, str]]:
+def facts(
+    job: Job, time: TimeBreakdown, directory: str, ranks: Sequence[Rank] = ()
+) -> Iterator[tuple[str, str | Text]]:
     """The known facts about the job as a whole, as label and text; ``directory`` is its working directory."""
     started, ended = job["started_at"], job["ended_at"]
     silence = "" if formatting.stalled(job) else next(map(formatting.silence, ranks), "")
@@ -95,7 +97,7 @@ def facts(job: Job, time: TimeBreakdown, directory: str, ranks: Sequence[Rank] =
         "nodes": _ranks_by_node(ranks),
         "priority": str(job["priority"] or ""),
         "slurm": formatting.on_slurm(job),
-        "excluded": sanitize_line("; ".join(f"{host}: {why}" for host, why in _excluded(job).items())),
+        "excluded": "; ".join(f"{host}: {why}" for host, why in _excluded(job).items()),
         "waits": _slurm_reason(job),
         "status": formatting.status_line(job),
         "progress": formatting.join([formatting.progress(job), *formatting.epoch_and_speed(job), silence], ", "),
@@ -106,7 +108,7 @@ def facts(job: Job, time: TimeBreakdown, directory: str, ranks: Sequence[Rank] =
         "time": formatting.time_breakdown(time),
         "started": started and formatting.clock(started),
         "ended": ended and formatting.clock(ended),
-        "directory": sanitize_line(directory),
+        "directory": directory,
     }
     yield from ((label, text) for label, text in lines.items() if text)
 
@@ -121,10 +123,10 @@ def _slurm_reason(job: Job) -> str:
     """Why Slurm lets the job wait, unless the status has it."""
     slurm = job.get("slurm")
     reason = "" if slurm is None or job["state"] in ("succeeded", "failed", "cancelled") else slurm["reason"] or ""
-    return "" if sanitize_line(reason) in formatting.status_line(job) else sanitize_line(reason)
+    return "" if reason in formatting.status_line(job) else reason
 
 
-def _ranks_by_node(ranks: Sequence[Rank]) -> str:
+def _ranks_by_node(ranks: Sequence[Rank]) -> str | Text:
     """``n1: ranks 0-3 running``: a line for each node of several."""
     nodes: dict[str, dict[str, list[int]]] = {}
     for rank in ranks:
@@ -133,7 +135,7 @@ def _ranks_by_node(ranks: Sequence[Rank]) -> str:
         f"{node}: " + ", ".join(f"{rank_list(numbers)} {state}" for state, numbers in states.items())
         for node, states in nodes.items()
     )
-    return "\n".join(map(sanitize_line, lines)) if len(nodes) > 1 else ""
+    return Text("\n").join(map(harmless, lines)) if len(nodes) > 1 else ""
 
 
 def _goodput(job: Job, time: TimeBreakdown) -> str:
@@ -155,7 +157,7 @@ def history(attempts: list[Attempt]) -> Iterator[str]:
         start = "from the start"
         if attempt["resumed_from_path"]:
             verb = "loaded" if attempt["number"] == 1 else "resumed from"
-            start = f"{verb} {sanitize_line(attempt['resumed_from_path'])}"
+            start = f"{verb} {attempt['resumed_from_path']}"
         if attempt["resumed_from_step"]:
             start = f"resumed from step {attempt['resumed_from_step']}"
         span = formatting.clock(attempt["started_at"])
@@ -176,10 +178,10 @@ def _details(attempt: Attempt) -> Iterator[str]:
         yield f"ended: {formatting.classified_outcome(attempt['outcome'])}"
     yield _steps(attempt)
     if (args := attempt.get("args")) is not None:
-        yield f"arguments: {sanitize_line(shlex.join(args))}"
+        yield f"arguments: {shlex.join(args)}"
     ending = attempt["outcome"]
     if attempt["reason"] and (ending is None or attempt["reason"].lower() not in ending["message"].lower()):
-        yield f"then: {sanitize_line(attempt['reason'])}"
+        yield f"then: {attempt['reason']}"
 
 
 def _steps(attempt: Attempt) -> str:
@@ -204,7 +206,7 @@ _NOTES = {"current": "", "changed": ", changed since", "unreadable": ""}
 
 def story_lines(console: Console, story: Story) -> Iterator[Text]:
     """Title, cause, frames of the user's code with their source, groups of ranks, same errors, and what to do."""
-    yield from paragraph(console, Text(sanitize_line(story["title"]), STYLES.get(story["kind"], "bold")))
+    yield from paragraph(console, harmless(story["title"], STYLES.get(story["kind"], "bold")))
     for line in _message(story):
         yield from paragraph(console, line, indent=2)
     for frame in [each for each in story["frames"] if each["is_user"]] or story["frames"][:1]:
@@ -214,10 +216,10 @@ def story_lines(console: Console, story: Story) -> Iterator[Text]:
     for group in story["groups"]:
         yield from _group(console, group)
     if story["same_error"]:
-        others = ", ".join(f"#{each['number']} {sanitize_line(each['name'])}" for each in story["same_error"])
+        others = ", ".join(f"#{each['number']} {each['name']}" for each in story["same_error"])
         yield from paragraph(console, f"The same error: {others}", indent=2, hanging=2)
     if story["next_step"]:
-        yield from paragraph(console, Text(sanitize_line(story["next_step"]), "cyan"), indent=2)
+        yield from paragraph(console, harmless(story["next_step"], "cyan"), indent=2)
 
 
 def _message(story: Story) -> Sequence[str]:
@@ -226,7 +228,7 @@ def _message(story: Story) -> Sequence[str]:
     raised = story["exception"]
     if raised is not None and raised["message"] not in text:
         text = f"{raised['type']}: {raised['message']}"
-    lines = [sanitize_line(line) for line in text.splitlines() if line.strip()]
+    lines = [line for line in text.splitlines() if line.strip()]
     hidden = len(lines) - _MAX_MESSAGE_LINES
     return lines if hidden <= 0 else [*lines[:_MAX_MESSAGE_LINES], f"… and {formatting.number_of(hidden, 'line')} more"]
 
@@ -239,8 +241,8 @@ def _folded(story: Story) -> int:
 def _frame(console: Console, frame: StoryFrame, indent: int) -> Iterator[Text]:
     """``train.py:42 in main``, and the lines around it with the one of the frame marked."""
     note = _NOTES.get(frame["source_state"], "")
-    where = Text(" " * indent).append(sanitize_line(f"{frame['file']}:{frame['line']}"), "bold")
-    yield cut_line(console, where.append(f" in {sanitize_line(frame['function'])}{note}", "dim"))
+    where = Text(" " * indent).append_text(harmless(f"{frame['file']}:{frame['line']}", "bold"))
+    yield cut_line(console, where.append_text(harmless(f" in {frame['function']}{note}", "dim")))
     numbers = len(str(max((each["line"] for each in frame["source"]), default=0)))
     for each in frame["source"]:
         is_marked = each["line"] == frame["line"]
@@ -254,8 +256,8 @@ def _frame(console: Console, frame: StoryFrame, indent: int) -> Iterator[Text]:
 
 def _group(console: Console, group: RankGroup) -> Iterator[Text]:
     """``ranks 0, 2-15 wait in all_reduce #11 at train.py:42``, and the code where it is the user's."""
-    sentence = f"{rank_list(group['ranks'])} {sanitize_line(group['what'])}"
-    yield from paragraph(console, Text(sentence, "bold"), indent=2)
+    sentence = f"{rank_list(group['ranks'])} {group['what']}"
+    yield from paragraph(console, harmless(sentence, "bold"), indent=2)
     for frame in [each for each in group["frames"] if each["is_user"]][:1]:
         yield from _frame(console, frame, indent=4)
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from rekindle_service.cli import formatting
 from rekindle_service.cli.formatting import ABSENT, STATE_STYLES, state_text
-from rekindle_service.cli.layout import Table, progress_bar, slot_bars
+from rekindle_service.cli.layout import Table, harmless, progress_bar, slot_bars
 from rekindle_service.client import Client, Job, is_settled
 from rekindle_service.client.models import Attempt, Device, Rank
 from rekindle_service.sanitize import sanitize_line
@@ -147,7 +147,7 @@ class MachineView:
 
     def head(self, width: int) -> Iterator[Text]:
         counts = {state: len(list(jobs)) for state, jobs in groupby(sorted(job["state"] for job in self.jobs))}
-        jobs = ", ".join(f"{count} {sanitize_line(state)}" for state, count in counts.items()) or "no jobs"
+        jobs = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no jobs"
         yield one_line(jobs)
         yield from slot_bars(self.slots)
         yield from list(_slots(self.slots).wrap(Console(width=width), width))[:_SLOT_LINES]
@@ -176,9 +176,7 @@ class JobView:
 
     def head(self, width: int) -> Iterator[Text]:
         job = self.job
-        yield Text.assemble(
-            (sanitize_line(job["name"]), "bold"), "  ", state_text(formatting.state_name(job)), no_wrap=True
-        )
+        yield Text.assemble(harmless(job["name"], "bold"), "  ", state_text(formatting.state_name(job)), no_wrap=True)
         saved = "" if job["snapshot_step"] is None else f"snapshot of step {job['snapshot_step']}"
         progress = formatting.join([formatting.progress(job), *formatting.epoch_and_speed(job), saved], ", ")
         for text in (progress, formatting.status_line(job), _last_failure(self.attempts)):
@@ -204,7 +202,9 @@ def job_view(client: Client, job_id: str) -> JobView:
 
 
 def one_line(text: str, style: str = "") -> Text:
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+    line = harmless(text, style)
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
 
 
 def _cells(shown: Job | Rank, cells: dict[str, str | Text], columns: Sequence[str]) -> list[str | Text]:
@@ -228,13 +228,13 @@ def _rank_cells(rank: Rank) -> dict[str, str | Text]:
     age, straggler = rank["heartbeat_age"], rank["straggler"]
     return {
         "RANK": str(rank["rank"]),
-        "STATE": Text(sanitize_line(rank["state"]), style=_RANK_STYLES.get(rank["state"], "")),
-        "PHASE": sanitize_line(rank["phase"] or ABSENT),
+        "STATE": harmless(rank["state"], _RANK_STYLES.get(rank["state"], "")),
+        "PHASE": rank["phase"] or ABSENT,
         "STEP": formatting.step_cell(rank),
         "SPEED": formatting.speed_cell(rank),
         "HEARTBEAT": ABSENT if age is None else f"{age:.1f} s ago" if age < 60 else f"{formatting.duration(age)} ago",
         "STRAGGLER": ABSENT if straggler is None else Text(f"{straggler:.0%} of the time", style="bold yellow"),
-        "LAST LINE": sanitize_line(rank["last_line"] or ""),
+        "LAST LINE": rank["last_line"] or "",
     }
 
 
