@@ -51,11 +51,11 @@ docs: $(VENV)/.installed-test
 
 # The stamps make a second run install nothing, until what is to be installed changes.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --editable . --constraint constraints.txt
+	$(PIP) install --editable '.[recipes]' --constraint constraints.txt
 	touch $@
 
 $(VENV)/.installed-test: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --editable '.[test]' --constraint constraints.txt
+	$(PIP) install --editable '.[recipes,test]' --constraint constraints.txt
 	touch $(VENV)/.installed $@
 
 $(BIN)/python:

@@ -37,7 +37,7 @@ class Trained:
     def tensors(self) -> list:
         """The trained weights, in the order of the model's layers."""
         from rekindle.training.export import read_model
-        from rekindle.training.snapshots.storage.directory import verify
+        from rekindle.training.snapshots.directory import verify
 
         step = self.snapshots[-1]
         latest = self.directory / "snapshots" / f"{step:012d}"

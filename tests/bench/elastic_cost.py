@@ -21,10 +21,9 @@ from rekindle import DeterministicElastic
 from rekindle.contract.environment import RankEnv
 from rekindle.recipes.models import small_resnet
 from rekindle.training import process_group
-from rekindle.training.data.progress import Progress
-from rekindle.training.data.sample_order import shard_range
 from rekindle.training.process_group import World
-from rekindle.training.strategies.strategy import DDPStrategy, Strategy
+from rekindle.training.sampler import TrainingProgress, shard_range
+from rekindle.training.strategy import DDPStrategy, Strategy
 
 BATCH, CLASSES = 128, 10
 Step = Callable[[], None]
@@ -56,7 +55,7 @@ def prepare(strategy: Strategy, model: nn.Module, shape: tuple[int, ...], world:
     _, shards = strategy.data_shard(world)
     own = shard_range(shards, world.rank, world.size)
     batch = [torch.randn(len(shard_range(BATCH, each, shards)), *shape) for each in own]
-    progress = Progress(samples=(len(batch[0]), BATCH), in_step=True)
+    progress = TrainingProgress(samples=(len(batch[0]), BATCH), in_step=True)
 
     def step() -> None:
         microbatches.begin(progress)

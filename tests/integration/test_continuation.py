@@ -14,7 +14,7 @@ from rekindle.contract.files import atomic_write
 from rekindle.contract.run_dir.snapshots import MANIFEST, FileRecord, Manifest, SnapshotDir
 from rekindle.contract.states import JobIntent, JobState
 from rekindle.keeper.fault_injection import corrupt
-from rekindle.training.snapshots.storage.directory import verify
+from rekindle.training.snapshots.directory import verify
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submission import SubmissionError

@@ -9,13 +9,7 @@ from torch.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
 
 from rekindle import Snapshots
 from rekindle.contract.run_dir.snapshots import shard_file
-from rekindle.training.snapshots.storage.dtensor_io import (
-    ShardFiles,
-    ShardSlice,
-    check_coverage,
-    reshard,
-    slices_of,
-)
+from rekindle.training.snapshots.dtensor_io import ShardFiles, ShardSlice, check_coverage, reshard, slices_of
 
 PATH = ("model", "weight")
 

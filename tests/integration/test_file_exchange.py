@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle.training.snapshots.engine.file_exchange import Transfer, plan_transfers
+from rekindle.training.snapshots.file_exchange import Transfer, plan_transfers
 
 NAMES = ["model.pt", "rank-0.pt", "rank-1.pt"]
 

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 import rekindle.recipes
-from rekindle.recipes.all_reduce import ALGORITHMS
 from rekindle.recipes.catalog import RECIPES, Options
 from rekindle.recipes.models import Shape, build
+from rekindle.recipes.scratch import ALGORITHMS
 
 CHOICES = {option.name: option.choices for recipe in RECIPES.values() for option in recipe.options}
 

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torchvision import datasets
 
-from rekindle.recipes import cart_pole
+from rekindle.recipes import rl
 from rekindle.recipes.catalog import Options
-from rekindle.recipes.data import DataError, digits, evaluation_batches, load
+from rekindle.recipes.data_sets import DataError, digits, evaluation_batches, load
 from rekindle.recipes.dp import CPUDataParallel, validate_peer_access
 from rekindle.recipes.models import Shape, build, resnet34
 from rekindle.recipes.pipeline import PipelineStrategy, count_micro_batches, split_stages
@@ -154,11 +154,11 @@ def test_micro_batches_have_the_same_size(samples, maximum, count):
 def test_a_leaning_pole_falls_and_a_push_moves_its_cart():
     state = torch.tensor([[0.0, 0.0, 0.1, 0.0]]).repeat(2, 1)
     for _ in range(5):
-        state = cart_pole.step(state, torch.tensor([0, 1]))
+        state = rl.move_carts(state, torch.tensor([0, 1]))
     left, right = state
     assert left[1] < 0 < right[1]
     assert left[2] > 0.1 > right[2]
-    assert cart_pole.done(torch.tensor([[2.3, 0, 0.2, 0], [2.5, 0, 0, 0], [0, 0, -0.22, 0]])).tolist() == [
+    assert rl.has_fallen(torch.tensor([[2.3, 0, 0.2, 0], [2.5, 0, 0, 0], [0, 0, -0.22, 0]])).tolist() == [
         False,
         True,
         True,

@@ -13,8 +13,8 @@ from torch.utils.data import IterableDataset, TensorDataset
 
 from rekindle import Drained, NonFiniteError, Run, SnapshotPolicy, Snapshots
 from rekindle.training.export import export
-from rekindle.training.reporting.reporter import reporter
-from rekindle.training.snapshots.policy.async_saver import AsyncSaver
+from rekindle.training.reporter import reporter
+from rekindle.training.snapshots.async_saver import AsyncSaver
 
 LENGTH, BATCH = 20, 8  # batches of 8, 6 and 6
 

@@ -22,8 +22,7 @@ from rekindle import SnapshotError, Snapshots, StaleGenerationError
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.snapshots import FileRecord, SnapshotDir
-from rekindle.training.snapshots.engine import selection, shm, writer
-from rekindle.training.snapshots.storage import directory
+from rekindle.training.snapshots import directory, loader, shared_memory, writer
 
 
 def shared(step):
@@ -396,7 +395,7 @@ def test_a_planted_link_is_not_followed(root, memory, tmp_path):
 
 
 def test_memory_without_room_is_left_to_others_and_saving_continues(root, memory, monkeypatch, caplog):
-    monkeypatch.setattr(shm, "_available_memory", lambda: 7_000)
+    monkeypatch.setattr(shared_memory, "_available_memory", lambda: 7_000)
     snapshots = Snapshots(root, shm=memory)
     assert not copy(snapshots, 1).saved
     assert not snapshots.has_shm
@@ -446,7 +445,7 @@ def test_a_disk_that_does_not_give_a_snapshot_now_ends_the_attempt_and_costs_no_
 
     with monkeypatch.context() as patch:
         patch.setattr(directory, "_verify_file", fail)
-        patch.setattr(selection, "STORAGE_TIMEOUT", 0.0)
+        patch.setattr(loader, "STORAGE_TIMEOUT", 0.0)
         with pytest.raises(SnapshotError, match=rf"000000000020 cannot be read now: \[Errno {number}\] "):
             Snapshots(root).restore()
     assert steps(root) == [10, 20]
@@ -464,7 +463,7 @@ def test_a_disk_that_comes_back_is_waited_for(snapshots, root, monkeypatch, capl
         return verify_file(*args, **options)
 
     monkeypatch.setattr(directory, "_verify_file", fail_once)
-    monkeypatch.setattr(selection, "RETRY_INTERVAL", 0.01)
+    monkeypatch.setattr(loader, "RETRY_INTERVAL", 0.01)
     assert Snapshots(root).restore().step == 20
     assert "waiting for the snapshots" in caplog.text
 
@@ -533,9 +532,9 @@ def test_an_unexpected_error_costs_one_snapshot(snapshots, root, monkeypatch, ca
 
 
 def test_the_ranks_copies_must_fit_into_memory_together(memory):
-    room = shm.request_space(memory, 1 << 20).free
-    one = shm.SpaceRequest(room // 3, room)
-    assert shm.check_free_space(memory, [one]) is None
-    assert "are more than half of the" in shm.check_free_space(memory, [one, one])
-    refused = shm.SpaceRequest(1, problem="Permission denied")
-    assert shm.check_free_space(memory, [one, refused]) == "Permission denied"
+    room = shared_memory.request_space(memory, 1 << 20).free
+    one = shared_memory.SpaceRequest(room // 3, room)
+    assert shared_memory.check_free_space(memory, [one]) is None
+    assert "are more than half of the" in shared_memory.check_free_space(memory, [one, one])
+    refused = shared_memory.SpaceRequest(1, problem="Permission denied")
+    assert shared_memory.check_free_space(memory, [one, refused]) == "Permission denied"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from rekindle.training.snapshots.engine import staging
-from rekindle.training.snapshots.engine.staging import Staging
+from rekindle.training.snapshots import staging
+from rekindle.training.snapshots.staging import Staging
 
 
 def many_tensors() -> dict[str, torch.Tensor]:

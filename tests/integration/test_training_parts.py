@@ -12,10 +12,10 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from rekindle import ElasticSampler
 from rekindle.contract.run_dir.rank_records import MetricPoint
-from rekindle.training.data import rng
-from rekindle.training.data.data_loading import KeyedDataset, to_device
+from rekindle.training import rng
+from rekindle.training.data_loading import KeyedDataset, to_device
 from rekindle.training.process_group import World
-from rekindle.training.reporting.metric_buffer import MetricBuffer, weighted_means
+from rekindle.training.step_boundary import MetricBuffer, weighted_means
 from rekindle.training.training_state import capture_metrics, prepare_metrics, restore_metrics
 
 CPU = torch.device("cpu")

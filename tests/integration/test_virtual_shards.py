@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from rekindle import DeterministicElastic, Run
-from rekindle.training.data.sample_order import shard_range
-from rekindle.training.deterministic.tree_reduction import TreeReduction, subtrees_in
 from rekindle.training.process_group import World
+from rekindle.training.sampler import shard_range
+from rekindle.training.shard_gradients import TreeReduction, subtrees_in
 
 ALONE = World(0, 0, 1, torch.device("cpu"), None, owned=False)
 ROWS = torch.arange(40.0).reshape(20, 2) / 7

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rekindle.training.snapshots.engine.cgroup_memory import free_in_cgroup
+from rekindle.training.snapshots.shared_memory import free_in_cgroup
 
 
 def group(root: Path, name: str, files: dict[str, str]) -> None:

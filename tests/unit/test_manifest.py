@@ -7,7 +7,7 @@ import pytest
 
 from rekindle.contract.run_dir.snapshots import BadSnapshotError, FileRecord, Manifest, SnapshotDir
 from rekindle.contract.score import Score
-from rekindle.training.snapshots.storage.directory import verify, write_manifest
+from rekindle.training.snapshots.directory import verify, write_manifest
 
 CONTENT = {"model.pt": b"weights" * 999, "rank-0.pt": b"rng 0", "rank-1.pt": b"rng 1"}
 

@@ -5,7 +5,7 @@ from rekindle.contract.run_dir.rank_records import MetricPoint, RankError
 from rekindle.keeper.attempt_result import AttemptResult, Ending, RankResult
 from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.retry_policy import AttemptRecord, Stop, decide
-from rekindle.training.non_finite import NonFiniteError, NonFinitePolicy, first_non_finite_loss
+from rekindle.training.step_boundary import NonFiniteError, NonFinitePolicy, first_non_finite_loss
 
 
 def point(step, **values):

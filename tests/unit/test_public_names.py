@@ -13,7 +13,7 @@ sys.exit(" ".join(heavy) or 0)
 
 
 @pytest.mark.parametrize(
-    "module", ["rekindle", "rekindle.training", "rekindle.recipes.catalog", "rekindle.training.reporting.reporter"]
+    "module", ["rekindle", "rekindle.training", "rekindle.recipes.catalog", "rekindle.training.reporter"]
 )
 def test_importing_loads_no_torch(module):
     ended = subprocess.run(

@@ -9,7 +9,7 @@ from rekindle.contract.files import read_lines, write_json
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, parse_message
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import MetricPoint, RankState, RankStatus
-from rekindle.training.reporting.reporter import Reporter
+from rekindle.training.reporter import Reporter
 
 
 def environment(tmp_path, rank=0):

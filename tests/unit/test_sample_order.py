@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle.training.data.sample_order import batch_sizes, derived_seed, next_batch_size, shard_range
+from rekindle.training.rng import derived_seed
+from rekindle.training.sampler import batch_sizes, next_batch_size, shard_range
 
 SIZES = st.integers(min_value=1, max_value=5000)
 

@@ -4,11 +4,22 @@ import pytest
 
 from rekindle.contract.environment import FailureStats
 from rekindle.contract.job import SnapshotPolicy
-from rekindle.training.snapshots.policy import snapshot_interval
-from rekindle.training.snapshots.policy.schedule import SnapshotSchedule, effective_policy
-from rekindle.training.snapshots.policy.snapshot_interval import SnapshotOverhead
+from rekindle.training.snapshots import snapshot_schedule
+from rekindle.training.snapshots.snapshot_schedule import SnapshotOverhead, SnapshotSchedule, effective_policy
 
 AUTO = SnapshotPolicy(auto=True)
+
+
+def overhead_of(cost, writing=0.0):
+    """The overhead after one snapshot for which training waited ``cost`` seconds."""
+    measured = SnapshotOverhead()
+    measured.started(cost)
+    measured.finished(writing)
+    return measured
+
+
+def mean_time(failures, running):
+    return SnapshotSchedule(AUTO, 100.0, failures).mean_time_between_failures(100.0 + running)
 
 
 def schedule(snapshot_policy, **settings):
@@ -129,15 +140,15 @@ GRID = [1e-4, 1e-3, 0.02, 0.5, 2.0, 10.0]
 
 @pytest.mark.parametrize("between_failures", [1.0, 600.0, 4 * 3600.0, 1e6])
 def test_a_more_expensive_snapshot_never_comes_more_often(between_failures):
-    chosen = [snapshot_interval.interval(cost, 0.0, between_failures) for cost in GRID]
+    chosen = [overhead_of(cost).interval(between_failures) for cost in GRID]
     assert chosen == sorted(chosen)
     assert chosen[0] < chosen[-1]
 
 
 @pytest.mark.parametrize("cost", GRID)
 def test_more_failures_never_make_snapshots_rarer(cost):
-    mean_times = [snapshot_interval.mean_time_between_failures(FailureStats(n, 3600.0), 60.0) for n in range(50)]
-    chosen = [snapshot_interval.interval(cost, 0.0, mean_time) for mean_time in mean_times]
+    mean_times = [mean_time(FailureStats(n, 3600.0), 60.0) for n in range(50)]
+    chosen = [overhead_of(cost).interval(each) for each in mean_times]
     assert chosen == sorted(chosen, reverse=True)
 
 
@@ -145,14 +156,14 @@ def test_more_failures_never_make_snapshots_rarer(cost):
 @pytest.mark.parametrize("between_failures", [1.0, 600.0, 4 * 3600.0, 1e6])
 @pytest.mark.parametrize("writing", [0.0, 3.0])
 def test_the_bounds_hold(cost, between_failures, writing):
-    chosen = snapshot_interval.interval(cost, writing, between_failures)
-    assert cost / chosen <= snapshot_interval.MAX_SHARE * 1.000001
+    overhead = overhead_of(cost, writing)
+    chosen = overhead.interval(between_failures)
+    assert cost / chosen <= snapshot_schedule.MAX_SHARE * 1.000001
     assert writing / chosen <= 0.5
-    assert chosen <= max(snapshot_interval.MAX_INTERVAL, snapshot_interval.min_interval(cost, writing))
+    assert chosen <= max(snapshot_schedule.MAX_INTERVAL, overhead.min_interval)
 
 
 def test_a_job_without_a_failure_is_trusted_more_the_longer_it_runs():
-    mean_time = snapshot_interval.mean_time_between_failures
     trusted = [mean_time(FailureStats(0, ran), 0.0) for ran in (0.0, 3600.0, 360000.0)]
     assert trusted == [14400.0, 18000.0, 374400.0]
     assert mean_time(FailureStats(9, 0.0), 0.0) == 1440.0

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from rekindle.contract.run_dir.snapshots import write_pins
-from rekindle.training.snapshots.storage import directory
-from rekindle.training.snapshots.storage.directory import HiddenError, SnapshotStorage, await_visible, make_directory
+from rekindle.training.snapshots import directory
+from rekindle.training.snapshots.directory import HiddenError, SnapshotStorage, await_visible, make_directory
 
 
 @pytest.fixture

@@ -8,33 +8,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rekindle.contract.job import SnapshotPolicy as SnapshotPolicy
-    from rekindle.training.data.sampler import ElasticSampler as ElasticSampler
-    from rekindle.training.deterministic.deterministic_elastic import DeterministicElastic as DeterministicElastic
+    from rekindle.training.deterministic_elastic import DeterministicElastic as DeterministicElastic
     from rekindle.training.drain import Drained as Drained
-    from rekindle.training.non_finite import NonFiniteError as NonFiniteError
-    from rekindle.training.reporting.reporter import report as report
+    from rekindle.training.reporter import report as report
     from rekindle.training.run import Run as Run
-    from rekindle.training.snapshots.engine.snapshots import Snapshots as Snapshots
-    from rekindle.training.snapshots.engine.writer import SnapshotError as SnapshotError
-    from rekindle.training.snapshots.engine.writer import StaleGenerationError as StaleGenerationError
-    from rekindle.training.strategies.strategy import DDPStrategy as DDPStrategy
-    from rekindle.training.strategies.strategy import NoStrategy as NoStrategy
-    from rekindle.training.strategies.strategy import ShardedStrategy as ShardedStrategy
+    from rekindle.training.sampler import ElasticSampler as ElasticSampler
+    from rekindle.training.sharded_strategy import ShardedStrategy as ShardedStrategy
+    from rekindle.training.snapshots.training_snapshots import Snapshots as Snapshots
+    from rekindle.training.snapshots.writer import SnapshotError as SnapshotError
+    from rekindle.training.snapshots.writer import StaleGenerationError as StaleGenerationError
+    from rekindle.training.step_boundary import NonFiniteError as NonFiniteError
+    from rekindle.training.strategy import DDPStrategy as DDPStrategy
+    from rekindle.training.strategy import NoStrategy as NoStrategy
 
 _MODULES = {
-    "DDPStrategy": "rekindle.training.strategies.strategy",
-    "DeterministicElastic": "rekindle.training.deterministic.deterministic_elastic",
+    "DDPStrategy": "rekindle.training.strategy",
+    "DeterministicElastic": "rekindle.training.deterministic_elastic",
     "Drained": "rekindle.training.drain",
-    "ElasticSampler": "rekindle.training.data.sampler",
-    "NoStrategy": "rekindle.training.strategies.strategy",
-    "NonFiniteError": "rekindle.training.non_finite",
+    "ElasticSampler": "rekindle.training.sampler",
+    "NoStrategy": "rekindle.training.strategy",
+    "NonFiniteError": "rekindle.training.step_boundary",
     "Run": "rekindle.training.run",
-    "ShardedStrategy": "rekindle.training.strategies.strategy",
-    "SnapshotError": "rekindle.training.snapshots.engine.writer",
+    "ShardedStrategy": "rekindle.training.strategy",
+    "SnapshotError": "rekindle.training.snapshots.writer",
     "SnapshotPolicy": "rekindle.contract.job",
-    "Snapshots": "rekindle.training.snapshots.engine.snapshots",
-    "StaleGenerationError": "rekindle.training.snapshots.engine.writer",
-    "report": "rekindle.training.reporting.reporter",
+    "Snapshots": "rekindle.training.snapshots.training_snapshots",
+    "StaleGenerationError": "rekindle.training.snapshots.writer",
+    "report": "rekindle.training.reporter",
 }
 __all__ = list(_MODULES)  # one list of the names
 

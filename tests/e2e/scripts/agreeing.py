@@ -15,8 +15,8 @@ from torch.utils.data import TensorDataset
 from rekindle import Run, SnapshotPolicy, Snapshots
 from rekindle.recipes.training_context import process_group
 from rekindle.training.process_group import World
-from rekindle.training.snapshots.engine import shm, writer
-from rekindle.training.strategies.strategy import ShardedStrategy
+from rekindle.training.sharded_strategy import ShardedStrategy
+from rekindle.training.snapshots import shared_memory, writer
 
 BALLAST = 1 << 20  # bytes of each rank
 
@@ -61,7 +61,7 @@ def snapshots() -> None:
 
 def copied(saved: Snapshots, step: int, *, free: int) -> bool:
     """Save into memory in which ``free`` times the ballast of one rank is free."""
-    shm._available_memory = lambda: free * BALLAST
+    shared_memory._available_memory = lambda: free * BALLAST
     saved.async_save(step, 0, {"model": {}}, {"ballast": torch.zeros(BALLAST // 4)}, to_shm=True)
     return saved.wait().saved
 

@@ -22,9 +22,9 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from rekindle import DeterministicElastic, Run, SnapshotPolicy
 from rekindle.contract.run_dir.rank_records import MetricPoint
-from rekindle.recipes.metrics import weight_hash
-from rekindle.training.reporting.reporter import Reporter
-from rekindle.training.strategies.strategy import DDPStrategy
+from rekindle.recipes.loop import weight_hash
+from rekindle.training.reporter import Reporter
+from rekindle.training.strategy import DDPStrategy
 
 EPOCHS, CLASSES, SIDE, BATCH, LENGTH = 3, 4, 6, 32, 203
 

@@ -24,9 +24,9 @@ from torch.utils.data import Dataset
 from torchmetrics.classification import MulticlassAccuracy
 
 from rekindle import Run, SnapshotPolicy
-from rekindle.training.snapshots.engine import writer
-from rekindle.training.snapshots.policy.schedule import SnapshotSchedule
-from rekindle.training.snapshots.storage.directory import SnapshotStorage
+from rekindle.training.snapshots import writer
+from rekindle.training.snapshots.directory import SnapshotStorage
+from rekindle.training.snapshots.snapshot_schedule import SnapshotSchedule
 
 OUT = Path(os.environ["OUT"])
 EPOCHS, CLASSES, FEATURES = 3, 4, 12

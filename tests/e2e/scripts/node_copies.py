@@ -21,7 +21,7 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 from rekindle import Snapshots
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.training.snapshots.engine import writer
+from rekindle.training.snapshots import writer
 
 ROWS, COLUMNS = 10, int(os.environ.get("WEIGHT_COLUMNS", "300000"))  # 12 MB: several messages
 

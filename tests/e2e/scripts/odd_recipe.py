@@ -13,9 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import get_worker_info
 from torchvision import datasets
 
-from rekindle.recipes import data, loop, models
+from rekindle.recipes import data_sets, loop, models
 from rekindle.training.run import Run
-from rekindle.training.strategies.strategy import DDPStrategy
+from rekindle.training.strategy import DDPStrategy
 
 
 def main() -> None:
@@ -100,7 +100,7 @@ def seen_precision() -> None:
 
 def seen_loaders() -> None:
     """Every process that loads training samples leaves a file: ``loader-own`` is that of the rank itself."""
-    load = data.load
+    load = data_sets.load
 
     class Noted(torch.utils.data.Dataset):
         def __init__(self, inner: torch.utils.data.Dataset) -> None:
@@ -114,11 +114,11 @@ def seen_loaders() -> None:
             Path(f"loader-{'own' if worker is None else worker.id}").touch()
             return self._inner[index]
 
-    def noting(*given: object, **named: object) -> data.Data:
+    def noting(*given: object, **named: object) -> data_sets.Data:
         found = load(*given, **named)
-        return data.Data(Noted(found.train), found.test, found.shape)
+        return data_sets.Data(Noted(found.train), found.test, found.shape)
 
-    data.load = noting
+    data_sets.load = noting
 
 
 ODDITIES = {

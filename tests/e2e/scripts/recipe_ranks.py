@@ -15,7 +15,7 @@ from importlib import import_module
 from forks import answer, fork, wait_for
 
 import rekindle.recipes
-from rekindle.training.data.sampler import ElasticSampler
+from rekindle.training.sampler import ElasticSampler
 
 GRACE = 30  # seconds for the others, once a rank has died
 

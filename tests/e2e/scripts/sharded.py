@@ -16,7 +16,8 @@ from torch.utils.data import TensorDataset
 
 from rekindle import Run, SnapshotPolicy
 from rekindle.recipes.training_context import process_group
-from rekindle.training.strategies.strategy import DDPStrategy, ShardedStrategy
+from rekindle.training.sharded_strategy import ShardedStrategy
+from rekindle.training.strategy import DDPStrategy
 
 
 def read_options() -> argparse.Namespace:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from rekindle import Run, SnapshotPolicy
-from rekindle.training.strategies.strategy import DDPStrategy
+from rekindle.training.strategy import DDPStrategy
 
 LENGTH, BATCH, EPOCHS, EVERY = 101, 12, 3, 4  # nine steps in an epoch, the last one with five samples
 CLASSES, SIDE, WORDS, LONG = 4, 8, 16, 10

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import Dataset
 
 from rekindle import DeterministicElastic, Run
-from rekindle.recipes.metrics import weight_hash
+from rekindle.recipes.loop import weight_hash
 
 STEPS, SECONDS, BATCH, EPOCHS = int(sys.argv[1]), float(sys.argv[2]), 8, 2
 HURRY = Path(sys.argv[3] if len(sys.argv) > 3 else os.devnull + "/none")

@@ -1,4 +1,4 @@
-"""Benchmark of the algorithms of ``all_reduce`` by the amount of data; not a training.
+"""Benchmark of the algorithms of ``scratch`` by the amount of data; not a training.
 
     torchrun --nproc-per-node 2 -m rekindle.recipes.all_reduce_speed --all-reduce ring --kilobytes 64,1024
 
@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 import torch
 
-from rekindle.recipes.all_reduce import ALGORITHMS, AllReduce
+from rekindle.recipes.scratch import ALGORITHMS, AllReduce
 from rekindle.recipes.training_context import process_group
 from rekindle.training.process_group import World
-from rekindle.training.reporting.reporter import report
+from rekindle.training.reporter import report
 
 ROUNDS = 20
 _WARM_UP = 2  # rounds that are not counted: the first ones connect

@@ -20,12 +20,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from rekindle.contract.environment import RankEnv
-from rekindle.recipes import data, models
-from rekindle.recipes.loop import fit
-from rekindle.recipes.metrics import print_line
+from rekindle.recipes import data_sets, models
+from rekindle.recipes.loop import fit, print_line
 from rekindle.recipes.training_context import TrainingContext, sgd, start_recipe
 from rekindle.training.process_group import World
-from rekindle.training.strategies.strategy import NoStrategy
+from rekindle.training.strategy import NoStrategy
 
 
 class DataParallelStrategy(NoStrategy):
@@ -88,7 +87,7 @@ def validate_peer_access(count: int, can_access: Callable[[int, int], bool]) -> 
 
 def main() -> None:
     with start_recipe("dp") as (options, world):
-        images = data.load(options, world)
+        images = data_sets.load(options, world)
         model = models.build(options.model, images.shape)
         context = TrainingContext(options, images, sgd(model, options), world.device, data_parallel_size=1)
         with context.run(model, DataParallelStrategy()) as run:

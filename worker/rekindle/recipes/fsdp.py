@@ -12,16 +12,16 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from rekindle.recipes import data, models
+from rekindle.recipes import data_sets, models
 from rekindle.recipes.loop import fit
 from rekindle.recipes.training_context import TrainingContext, sgd, start_recipe
 from rekindle.training.process_group import World
-from rekindle.training.strategies.strategy import ShardedStrategy
+from rekindle.training.sharded_strategy import ShardedStrategy
 
 
 def main() -> None:
     with start_recipe("fsdp") as (options, world):
-        images = data.load(options, world)
+        images = data_sets.load(options, world)
         model = models.build(options.model, images.shape).to(world.device)
         shard(model, world)
         context = TrainingContext(options, images, sgd(model, options), world.device, data_parallel_size=world.size)

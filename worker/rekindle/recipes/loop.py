@@ -1,9 +1,11 @@
 """The training loop that the recipes share; a recipe decides how model and step are divided among the ranks."""
 
+import hashlib
 import math
 import os
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
@@ -11,19 +13,43 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.nn.functional import cross_entropy
-from torchmetrics.classification import MulticlassAccuracy
 
-from rekindle.recipes.data import evaluation_batches
-from rekindle.recipes.metrics import Score, model_hash, print_line
-from rekindle.recipes.training_context import TrainingContext
-from rekindle.training.data.data_loading import length_of, to_device
-from rekindle.training.non_finite import NonFiniteError
+from rekindle.recipes.data_sets import evaluation_batches
+from rekindle.recipes.training_context import EpochScore, TrainingContext, micro_accuracy
+from rekindle.training.data_loading import length_of, to_device
 from rekindle.training.run import Run
+from rekindle.training.step_boundary import NonFiniteError
 
 _PRECISIONS = {"no": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 Step = Callable[[Run, TrainingContext, Any], None]
 """Trains on one item of ``run.batches``, logs the loss and updates the metrics."""
+
+
+def print_line(run: Run, text: str) -> None:
+    """In one write, so that lines of ranks that share a terminal do not mix."""
+    sys.stdout.write(f"[rank {run.rank}] {text}\n")
+    sys.stdout.flush()
+
+
+def weight_hash(parameters: Iterable[tuple[str, Tensor]]) -> str:
+    """SHA-256 over all names and bytes: equal only where every bit of two trainings is.
+
+    Sharded parameters (DTensors) are gathered: then all ranks must call it.
+    """
+    sha256 = hashlib.sha256()
+    for name, parameter in parameters:
+        full = parameter.detach()
+        if isinstance(full, DTensor):
+            full = full.full_tensor()
+        data = full.cpu().contiguous().flatten().view(torch.uint8)
+        sha256.update(name.encode() + data.numpy().tobytes())
+    return sha256.hexdigest()
+
+
+def model_hash(run: Run) -> str:
+    """The weight hash of the whole model. All ranks call it."""
+    return weight_hash(run.module.named_parameters())
 
 
 def train_step(run: Run, context: TrainingContext, batch: Any) -> None:
@@ -91,7 +117,7 @@ def accuracy_of(
     run: Run, context: TrainingContext, predict: Callable[[Tensor, Tensor], Tensor], mode: str | None = None
 ) -> float:
     """The test accuracy of ``predict(images, labels)``, which returns logits; ``mode`` overrides the options."""
-    accuracy = MulticlassAccuracy(context.data.shape.classes, average="micro").to(run.device)
+    accuracy = micro_accuracy(context.data.shape.classes).to(run.device)
     rank, ranks = (run.rank, run.world_size) if context.data_parallel_size > 1 else (0, 1)
     mode, workers = mode or context.options.evaluate, context.options.workers
     for batch in evaluation_batches(context.data.test, mode, rank=rank, ranks=ranks, workers=workers):
@@ -149,7 +175,7 @@ def train_epoch(run: Run, context: TrainingContext, epoch: int, step: Step) -> N
     log_epoch(run, context, this_rank, seconds, samples / seconds)
 
 
-def log_epoch(run: Run, context: TrainingContext, this_rank: Score, seconds: float, speed: float) -> None:
+def log_epoch(run: Run, context: TrainingContext, this_rank: EpochScore, seconds: float, speed: float) -> None:
     """Print the scores of this rank and of all ranks, and log the latter. ``speed`` is in samples/s of all ranks.
 
     The load average of the machine over one minute shows how reliable the times are. All ranks call it.

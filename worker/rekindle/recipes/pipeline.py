@@ -17,22 +17,20 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimi
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.nn.functional import cross_entropy
 
-from rekindle.recipes import data, models
-from rekindle.recipes.loop import accuracy_of, fit
-from rekindle.recipes.metrics import weight_hash
+from rekindle.recipes import data_sets, models
+from rekindle.recipes.loop import accuracy_of, fit, weight_hash
 from rekindle.recipes.training_context import TrainingContext, sgd, start_recipe
-from rekindle.training.data.sample_order import shard_range
-from rekindle.training.eval_mode import eval_mode
 from rekindle.training.process_group import World
-from rekindle.training.run import Run
-from rekindle.training.snapshots.storage.dtensor_io import map_tensors
-from rekindle.training.strategies.strategy import NoStrategy
+from rekindle.training.run import Run, eval_mode
+from rekindle.training.sampler import shard_range
+from rekindle.training.snapshots.dtensor_io import map_tensors
+from rekindle.training.strategy import NoStrategy
 from rekindle.training.training_state import Stateful
 
 
 def main() -> None:
     with start_recipe("pipeline") as (options, world):
-        images = data.load(options, world)
+        images = data_sets.load(options, world)
         stage = split_stages(models.build(options.model, images.shape), world.rank, world.size).to(world.device)
         context = TrainingContext(options, images, sgd(stage, options), world.device, data_parallel_size=1)
         with context.run(stage, PipelineStrategy()) as run:

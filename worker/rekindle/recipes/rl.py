@@ -7,6 +7,7 @@ Only the episodes are divided among the ranks: ``Run`` seeds each rank different
 DistributedDataParallel averages the gradients of all of them. A batch counts episodes; a step is one update.
 """
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -14,15 +15,23 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from rekindle.recipes import cart_pole
 from rekindle.recipes.catalog import Options
-from rekindle.recipes.loop import nan_hint, pause
-from rekindle.recipes.metrics import model_hash, print_line
+from rekindle.recipes.loop import model_hash, nan_hint, pause, print_line
 from rekindle.recipes.training_context import BatchSize, start_recipe
 from rekindle.training.run import Run
 
 GAMMA = 0.99  # discount factor
 UPDATES = 10  # per epoch
+OBSERVATIONS = 4  # position (m), velocity (m/s), angle (rad), angular velocity (rad/s)
+ACTIONS = 2  # push left, push right
+MAX_STEPS = 200  # an episode of this length is solved
+_GRAVITY = 9.8  # m/s²
+_CART_MASS, _POLE_MASS = 1.0, 0.1  # kg
+_HALF_LENGTH = 0.5  # m, of the pole
+_FORCE = 10.0  # N
+_TIME_STEP = 0.02  # s
+_MAX_POSITION = 2.4  # m from the middle
+_MAX_ANGLE = math.radians(12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +49,7 @@ class Rollout:
 
 def main() -> None:
     with start_recipe("rl") as (options, world):
-        policy = nn.Sequential(nn.Linear(cart_pole.OBSERVATIONS, 64), nn.Tanh(), nn.Linear(64, cart_pole.ACTIONS))
+        policy = nn.Sequential(nn.Linear(OBSERVATIONS, 64), nn.Tanh(), nn.Linear(64, ACTIONS))
         optimizer = torch.optim.Adam(policy.parameters(), options.lr)
         batch = BatchSize(options, world.size, default=32)
         with Run(model=policy, optimizer=optimizer, seed=options.seed) as run, nan_hint(options.lr):
@@ -80,15 +89,15 @@ def update(run: Run, optimizer: torch.optim.Optimizer, episodes: int) -> Tensor:
 
 @torch.no_grad()
 def play(policy: nn.Module, episodes: int, device: torch.device) -> Rollout:
-    """Play until every pole has fallen, or for ``cart_pole.MAX_STEPS`` steps."""
-    state = cart_pole.reset(episodes).to(device)
+    """Play until every pole has fallen, or for ``MAX_STEPS`` steps."""
+    state = reset_carts(episodes).to(device)
     alive = torch.ones(episodes, dtype=torch.bool, device=device)
     played: list[tuple[Tensor, Tensor, Tensor]] = []
-    while len(played) < cart_pole.MAX_STEPS and bool(alive.any()):
+    while len(played) < MAX_STEPS and bool(alive.any()):
         action = torch.multinomial(policy(state).softmax(-1), 1).squeeze(-1)
         played.append((state, action, alive))
-        state = cart_pole.step(state, action)
-        alive = alive & ~cart_pole.done(state)
+        state = move_carts(state, action)
+        alive = alive & ~has_fallen(state)
     states, actions, masks = (torch.stack(each) for each in zip(*played, strict=True))
     return Rollout(states, actions, masks.float())
 
@@ -102,6 +111,31 @@ def advantages(alive: Tensor) -> Tensor:
         returns[index] = following
     played = returns[alive > 0]
     return (returns - played.mean()) / (played.std() + 1e-6)
+
+
+def reset_carts(carts: int) -> Tensor:
+    """Draw the states of ``carts`` carts near rest, each a little different, from torch's random numbers."""
+    return torch.rand(carts, OBSERVATIONS) * 0.1 - 0.05
+
+
+def move_carts(state: Tensor, action: Tensor) -> Tensor:
+    """Compute the state one time step later, by the equations of motion; ``action`` is 0 or 1 for each cart."""
+    _, velocity, angle, spin = state.unbind(-1)
+    force = (action.to(state.dtype) * 2 - 1) * _FORCE
+    mass, moment = _CART_MASS + _POLE_MASS, _POLE_MASS * _HALF_LENGTH
+    sine, cosine = angle.sin(), angle.cos()
+    push = (force + moment * spin.square() * sine) / mass
+    angular_acceleration = (_GRAVITY * sine - cosine * push) / (
+        _HALF_LENGTH * (4 / 3 - _POLE_MASS * cosine.square() / mass)
+    )
+    acceleration = push - moment * angular_acceleration * cosine / mass
+    derivatives = torch.stack([velocity, acceleration, spin, angular_acceleration], dim=-1)
+    return state + _TIME_STEP * derivatives
+
+
+def has_fallen(state: Tensor) -> Tensor:
+    """True for each pole that has fallen, or whose cart has left the track."""
+    return ~((state[..., 0].abs() < _MAX_POSITION) & (state[..., 2].abs() < _MAX_ANGLE))
 
 
 if __name__ == "__main__":

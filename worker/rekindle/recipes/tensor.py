@@ -12,12 +12,12 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
-from rekindle.recipes import data, models
+from rekindle.recipes import data_sets, models
 from rekindle.recipes.loop import fit
 from rekindle.recipes.models import HEADS, TransformerBlock
 from rekindle.recipes.training_context import TrainingContext, sgd, start_recipe
 from rekindle.training.process_group import World
-from rekindle.training.strategies.strategy import ShardedStrategy
+from rekindle.training.sharded_strategy import ShardedStrategy
 
 PARALLEL_STYLES: dict[str, ParallelStyle] = {
     "attention.query": ColwiseParallel(),
@@ -31,7 +31,7 @@ PARALLEL_STYLES: dict[str, ParallelStyle] = {
 
 def main() -> None:
     with start_recipe("tensor") as (options, world):
-        images = data.load(options, world)
+        images = data_sets.load(options, world)
         model = models.build(options.model, images.shape).to(world.device)
         parallelize(model, world)
         # foreach would mix sharded and replicated parameters in one call, which torch rejects

@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torchmetrics import MeanMetric
+from torchmetrics.classification import MulticlassAccuracy
 
 from rekindle.contract.environment import RankEnv
 from rekindle.recipes.catalog import RECIPES, Options
-from rekindle.recipes.data import Data
-from rekindle.recipes.metrics import EpochMetrics
+from rekindle.recipes.data_sets import Data
 from rekindle.training import process_group as groups
-from rekindle.training.data.sample_order import batch_sizes
 from rekindle.training.drain import Drained
 from rekindle.training.process_group import World
-from rekindle.training.reporting.reporter import reporter
+from rekindle.training.reporter import reporter
 from rekindle.training.run import Run
-from rekindle.training.strategies.strategy import Strategy
+from rekindle.training.sampler import batch_sizes
+from rekindle.training.strategy import Strategy
 from rekindle.training.training_state import Stateful
 
 _GAMMA = 0.1  # factor of the learning rate at each of --lr-steps
@@ -141,6 +142,54 @@ class Optimizer(Stateful, Protocol):
 def sgd(model: nn.Module, options: Options, **settings: Any) -> torch.optim.SGD:
     """The optimizer of most recipes; the training loop sets its learning rate at every step."""
     return torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9, weight_decay=5e-4, **settings)
+
+
+def micro_accuracy(classes: int, **settings: Any) -> MulticlassAccuracy:
+    """Make a metric that counts every sample the same, whatever its class."""
+    return MulticlassAccuracy(classes, average="micro", **settings)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochScore:
+    """Mean ``loss``, and ``accuracy`` as a fraction of the samples."""
+
+    loss: float
+    accuracy: float
+
+    def __str__(self) -> str:
+        return f"loss {self.loss:.4f} | acc {self.accuracy:.1%}"
+
+
+class EpochMetrics:
+    """Loss and accuracy over an epoch; communicates with other ranks only in ``all_ranks``."""
+
+    def __init__(self, classes: int) -> None:
+        # without validation of arguments, which would wait for the GPU in every step
+        self._loss = MeanMetric(nan_strategy="disable", sync_on_compute=False, compute_with_cache=False)
+        self._accuracy = micro_accuracy(classes, validate_args=False, sync_on_compute=False, compute_with_cache=False)
+
+    @property
+    def torchmetrics(self) -> dict[str, MeanMetric | MulticlassAccuracy]:
+        """For ``Run``, so that an interrupted epoch counts every sample once."""
+        return {"loss": self._loss, "accuracy": self._accuracy}
+
+    def update(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+        """``loss`` is the mean over the samples of ``labels``."""
+        self._loss.update(loss.detach(), weight=len(labels))
+        self._accuracy.update(logits.detach().float(), labels)
+
+    def reset(self) -> None:
+        for metric in self.torchmetrics.values():
+            metric.reset()
+
+    def this_rank(self) -> EpochScore:
+        return EpochScore(self._loss.compute().item(), self._accuracy.compute().item())
+
+    def all_ranks(self) -> EpochScore:
+        """Each sample has the same weight. All ranks call it."""
+        for metric in self.torchmetrics.values():
+            metric.sync()  # until the next compute
+        return self.this_rank()
 
 
 class TrainingContext:

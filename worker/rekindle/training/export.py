@@ -22,9 +22,9 @@ from torch import Tensor
 
 from rekindle.contract.files import fsync_directory
 from rekindle.contract.run_dir.snapshots import MANIFEST, MODEL, BadSnapshotError, Manifest, SnapshotDir
-from rekindle.training.snapshots.storage.directory import verify
-from rekindle.training.snapshots.storage.dtensor_io import ShardFiles, reshard
-from rekindle.training.snapshots.storage.files import SAFETENSORS, read_state, write_safetensors
+from rekindle.training.snapshots.directory import verify
+from rekindle.training.snapshots.dtensor_io import ShardFiles, reshard
+from rekindle.training.snapshots.state_files import SAFETENSORS, read_state, write_safetensors
 
 TORCH = ".pt"
 

@@ -17,22 +17,16 @@ from torch.utils.data import Dataset, Subset
 from rekindle.contract.environment import RankEnv
 from rekindle.contract.job import SnapshotPolicy
 from rekindle.training import process_group
-from rekindle.training.data.data_loading import Collate, KeyedDataset, data_loader, length_of, to_device
-from rekindle.training.data.progress import Progress
-from rekindle.training.data.sample_order import shard_range
-from rekindle.training.data.sampler import ElasticSampler
+from rekindle.training.data_loading import Collate, KeyedDataset, data_loader, length_of, to_device
 from rekindle.training.drain import Drained, DrainSignal
-from rekindle.training.eval_mode import eval_mode
-from rekindle.training.non_finite import NonFinitePolicy, OnNan
-from rekindle.training.reporting.metric_buffer import MetricBuffer
-from rekindle.training.reporting.reporter import reporter
-from rekindle.training.snapshots.engine.shm import shm_dir
-from rekindle.training.snapshots.engine.snapshots import Snapshots
-from rekindle.training.snapshots.policy.async_saver import AsyncSaver
-from rekindle.training.snapshots.policy.best_tracker import BestTracker
-from rekindle.training.snapshots.policy.schedule import SnapshotSchedule, effective_policy
-from rekindle.training.step_boundary import FlagAllReduce, StepBoundary
-from rekindle.training.strategies.strategy import DDPStrategy, Strategy
+from rekindle.training.reporter import reporter
+from rekindle.training.sampler import ElasticSampler, TrainingProgress, shard_range
+from rekindle.training.snapshots.async_saver import AsyncSaver, BestTracker
+from rekindle.training.snapshots.shared_memory import shm_dir
+from rekindle.training.snapshots.snapshot_schedule import SnapshotSchedule, effective_policy
+from rekindle.training.snapshots.training_snapshots import Snapshots
+from rekindle.training.step_boundary import FlagAllReduce, MetricBuffer, NonFinitePolicy, OnNan, StepBoundary
+from rekindle.training.strategy import DDPStrategy, Strategy
 from rekindle.training.training_state import Stateful, TrainingState, prepare_metrics
 
 _EPOCH_END = "epoch end"  # phase in which the script may do anything, evaluation above all
@@ -91,7 +85,7 @@ class Run:
         self._requested_device = self._reporter.device_kind or "auto" if device == "auto" else device
         self._drain = DrainSignal(self._env.run_dir, reads_intent=self._env.rank == 0)
         self._logged = MetricBuffer()
-        self._progress = Progress()
+        self._progress = TrainingProgress()
         self._non_finite = NonFinitePolicy(on_nan)
         self._wrapped: nn.Module | None = None
 
@@ -317,3 +311,15 @@ class Run:
             process_group.leave(self._world)
         else:
             process_group.abort(self._world)
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Within, all of ``model`` is in evaluation mode. Afterwards each layer is as it was: frozen ones stay frozen."""
+    modes = {layer: layer.training for layer in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for layer, mode in modes.items():
+            layer.training = mode

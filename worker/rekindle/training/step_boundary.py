@@ -1,29 +1,130 @@
 """What all ranks do between two steps, in agreement: save, gather what was logged, roll back, stop."""
 
+import math
 import time
 from dataclasses import astuple, dataclass, field, replace
+from typing import Any, Literal, get_args
 
 import torch
 import torch.distributed as dist
 
-from rekindle.training.data.progress import Progress
-from rekindle.training.data.sampler import ElasticSampler
+from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.training.drain import Drained, DrainSignal
-from rekindle.training.non_finite import NonFinitePolicy, first_non_finite_loss
 from rekindle.training.process_group import World
-from rekindle.training.reporting.metric_buffer import MetricBuffer
-from rekindle.training.reporting.reporter import reporter
-from rekindle.training.snapshots.engine.loader import Restored
-from rekindle.training.snapshots.engine.writer import SaveResult
-from rekindle.training.snapshots.policy.async_saver import AsyncSaver
+from rekindle.training.reporter import reporter
+from rekindle.training.sampler import ElasticSampler, TrainingProgress
+from rekindle.training.snapshots.async_saver import AsyncSaver
+from rekindle.training.snapshots.loader import RestoredSnapshot
+from rekindle.training.snapshots.writer import SaveResult
 from rekindle.training.training_state import TrainingState
 
 RESULT_TIMEOUT = 600.0  # seconds to wait for space for the last snapshot
+AVERAGE_INTERVAL = 0.5  # seconds
 _FIRST_PAUSE, _MAX_PAUSE = 1.0, 10.0  # seconds between two tries
+_MAX_ROLLBACKS = 3  # to the same snapshot
+
+OnNan = Literal["stop", "rollback", "ignore"]
 
 
 class ResultNotStoredError(RuntimeError):
     """The training has reached its end, and its last snapshot could not be written; raised on every rank."""
+
+
+class NonFiniteError(ArithmeticError):
+    """The loss or the weights are no longer finite; nothing of it was saved. Another attempt would end the same."""
+
+
+class MetricBuffer:
+    """One rank's values since the last ``average``; ``add`` neither communicates nor waits for a device."""
+
+    def __init__(self) -> None:
+        self._logged: list[tuple[MetricPoint, int, dict[str, torch.Tensor]]] = []
+        self._averaged_at = 0.0
+
+    def due(self, now: float) -> bool:
+        """Whether it is time for ``average``; ``now`` in seconds of CLOCK_MONOTONIC."""
+        return now - self._averaged_at >= AVERAGE_INTERVAL
+
+    def add(self, step: int, epoch: int | None, weight: int, values: dict[str, Any]) -> None:
+        """``values`` are numbers or tensors of one element; ``weight`` is the number of samples they are the mean of.
+
+        Raises TypeError or ValueError for anything else, naming it.
+        """
+        scalars = {name: _scalar(name, value) for name, value in values.items()}
+        self._logged.append((MetricPoint(step, epoch, time.time(), {}), weight, scalars))
+
+    def average(self, world: World) -> list[MetricPoint]:
+        """The means over the ranks that logged a value for a step, on every rank. All ranks must call it."""
+        numbers = iter(_to_floats([value for _, _, values in self._logged for value in values.values()]))
+        own = [(point, weight, {name: next(numbers) for name in values}) for point, weight, values in self._logged]
+        self._logged = []
+        self._averaged_at = time.monotonic()
+        return weighted_means([entry for entries in world.gather(own) for entry in entries])
+
+
+def weighted_means(entries: list[tuple[MetricPoint, int, dict[str, float]]]) -> list[MetricPoint]:
+    """By step and name, in the order of the steps; ``entries`` are points, weights and values."""
+    points: dict[int, MetricPoint] = {}
+    sums: dict[tuple[int, str], tuple[float, int]] = {}
+    for point, weight, values in entries:
+        points.setdefault(point.step, point)
+        for name, value in values.items():
+            total, weights = sums.get((point.step, name), (0.0, 0))
+            sums[point.step, name] = (total + value * weight, weights + weight)
+    for (step, name), (total, weights) in sums.items():
+        points[step].values[name] = total / weights
+    return [points[step] for step in sorted(points)]
+
+
+def _scalar(name: str, value: Any) -> torch.Tensor:
+    tensor = value.detach() if isinstance(value, torch.Tensor) else torch.tensor(float(value), dtype=torch.float64)
+    if tensor.numel() != 1:
+        raise ValueError(f"log({name}=…): one number is needed, not a tensor of shape {tuple(tensor.shape)}")
+    return tensor.reshape(()).to(torch.float64, copy=True)
+
+
+def _to_floats(values: list[torch.Tensor]) -> list[float]:
+    """One transfer for all values that are on a GPU."""
+    on_device = [value for value in values if value.device.type != "cpu"]
+    moved = iter(torch.stack(on_device).tolist() if on_device else [])
+    return [float(value) if value.device.type == "cpu" else next(moved) for value in values]
+
+
+@dataclass(slots=True)
+class NonFinitePolicy:
+    """What follows: ``stop`` raises, ``rollback`` restores the latest snapshot, ``ignore`` continues."""
+
+    on_nan: OnNan
+    _target: int | None = None  # the step of the last rollback
+    _times: int = 0  # in a row
+
+    def __post_init__(self) -> None:
+        if self.on_nan not in get_args(OnNan):
+            raise ValueError(f"on_nan must be one of {', '.join(get_args(OnNan))}, not {self.on_nan!r}")
+
+    def needs_rollback(self, finding: str) -> bool:
+        """Raises NonFiniteError where the training is to stop."""
+        if self.on_nan == "stop":
+            raise NonFiniteError(f"{finding}; on_nan='rollback' or 'ignore' would continue")
+        return self.on_nan == "rollback"
+
+    def check_rollback(self, step: int | None, finding: str) -> None:
+        """Raises NonFiniteError where ``step``, the latest snapshot's, has been tried too often or does not exist."""
+        if step is None:
+            raise NonFiniteError(f"{finding}, and there is no snapshot to roll back to")
+        self._times = self._times + 1 if step == self._target else 1
+        self._target = step
+        if self._times > _MAX_ROLLBACKS:
+            raise NonFiniteError(f"{finding}, again after {_MAX_ROLLBACKS} rollbacks to the snapshot of step {step}")
+
+
+def first_non_finite_loss(points: list[MetricPoint]) -> str | None:
+    """Which logged loss was the first that is not finite; a metric is a loss if its name contains ``loss``."""
+    for point in points:
+        for name, value in point.values.items():
+            if "loss" in name.lower() and value is not None and not math.isfinite(value):
+                return f"{name} is {value} at step {point.step}"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +175,7 @@ class StepBoundary:
 
     world: World
     flags: FlagAllReduce
-    progress: Progress
+    progress: TrainingProgress
     state: TrainingState
     saver: AsyncSaver
     drain: DrainSignal
@@ -219,7 +320,7 @@ class StepBoundary:
         if restored is not None:
             self._roll_back(restored, finding)
 
-    def _roll_back(self, restored: Restored, finding: str) -> None:
+    def _roll_back(self, restored: RestoredSnapshot, finding: str) -> None:
         """The state of ``restored``, and the data that come next: those in between are skipped."""
         skipped = self.progress.step - restored.step
         self.state.roll_back(restored, self.world.size)

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from rekindle.training.data import rng
-from rekindle.training.data.data_loading import to_device
-from rekindle.training.data.progress import Progress
-from rekindle.training.data.sample_order import derived_seed
-from rekindle.training.reporting.reporter import reporter
-from rekindle.training.snapshots.engine.loader import Restored
-from rekindle.training.snapshots.storage.files import read_tensors
+from rekindle.training import rng
+from rekindle.training.data_loading import to_device
+from rekindle.training.reporter import reporter
+from rekindle.training.rng import derived_seed
+from rekindle.training.sampler import TrainingProgress
+from rekindle.training.snapshots.loader import RestoredSnapshot
+from rekindle.training.snapshots.state_files import read_tensors
 
 _PROGRESS = "progress"  # in the shared state, next to the parts
 _HINT = "give Run the parts it was saved with, or start in a new snapshot directory"
@@ -39,7 +39,7 @@ class TrainingState:
     model: Stateful  # what is saved and loaded for the module
     shared: dict[str, Stateful]  # the same on every rank: saved once
     metrics: Metrics
-    progress: Progress
+    progress: TrainingProgress
     seed: int
     stream: int  # of random numbers: the rank, unless several ranks are to draw the same
     device: torch.device
@@ -63,7 +63,7 @@ class TrainingState:
         states = {name: part.state_dict() for name, part in self._parts.items()}
         return {**states, _PROGRESS: self.progress.state_dict()}
 
-    def restore_or_begin(self, restored: Restored | None, world_size: int, start_from: Path | None) -> bool:
+    def restore_or_begin(self, restored: RestoredSnapshot | None, world_size: int, start_from: Path | None) -> bool:
         """True where the disk has all that the training resumes from; ``start_from`` is used without a snapshot.
 
         Raises KeyError or ValueError, naming the part, where the snapshot lacks one, has one more, or does not fit.
@@ -87,7 +87,7 @@ class TrainingState:
             self._apply(*self._restored)
             self._restored = None
 
-    def roll_back(self, restored: Restored, world_size: int) -> None:
+    def roll_back(self, restored: RestoredSnapshot, world_size: int) -> None:
         """Restore while the training runs, which continues with the data that come next.
 
         Metrics of another epoch mean nothing here: they are reset.
@@ -136,7 +136,7 @@ class TrainingState:
             if name in states:
                 _load(part, states[name], f"start_from: {path} does not fit {name!r}", "give a file of this very model")
 
-    def _restore_parts(self, restored: Restored, world_size: int) -> None:
+    def _restore_parts(self, restored: RestoredSnapshot, world_size: int) -> None:
         """In a world of another size no rank is its former self: its random numbers are drawn from seed, step and
         stream, and metrics of former ranks are merged.
         """

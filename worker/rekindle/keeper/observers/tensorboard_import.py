@@ -17,7 +17,7 @@ from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.contract.safe_open import open_regular
 from rekindle.keeper.observers.files import walk_files
 from rekindle.keeper.observers.tfevents import DamagedError, Event, read_events
-from rekindle.training.reporting.metric_log import MetricLog
+from rekindle.training.reporter import MetricLog
 
 INTERVAL = 2.0  # seconds
 MAX_SECONDS = 0.1  # per call: a keeper that reads does not notice that a rank dies
