@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def measure(world: World, algorithm: AllReduce, kilobytes: int) -> list[float]:
-    """Milliseconds of each round, as the mean over the ranks."""
+    """Measure the milliseconds of each round, as the mean over the ranks."""
     gradients = [torch.ones(kilobytes * 1024 // 4 // _TENSORS, device=world.device) for _ in range(_TENSORS)]
     own = [_milliseconds(world, lambda: algorithm(gradients)) for _ in range(_WARM_UP + ROUNDS)][_WARM_UP:]
     return [sum(one) / len(one) for one in zip(*world.gather(own), strict=True)]

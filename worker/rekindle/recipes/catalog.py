@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def _value(convert: Callable[[str], T], rule: str, accepts: Callable[[T], bool]) -> Callable[[str], T]:
-    """A converter for argparse whose error states the rule and the value."""
+    """Make a converter for argparse whose error states the rule and the value."""
 
     def parse(text: str) -> T:
         with suppress(ValueError):

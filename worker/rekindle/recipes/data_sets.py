@@ -40,7 +40,7 @@ _EVALUATION_BATCH = 256  # samples per rank
 
 
 class DataError(RuntimeError):
-    """The data set is missing or damaged; the text names the directory and the remedy."""
+    """Raised where the data set is missing or damaged; the text names the directory and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ _SOURCES = {
 
 
 def load(options: Options, world: World) -> Data:
-    """The data set of ``options``, its images resized to what the model needs. All ranks call it.
+    """Load the data set of ``options``, its images resized to what the model needs. All ranks call it.
 
     With ``--download`` rank 0 downloads what is missing while the others wait. Raises DataError on every rank.
     """
@@ -105,7 +105,7 @@ def load(options: Options, world: World) -> Data:
 def evaluation_batches(
     dataset: Dataset[Any], mode: str, *, rank: int, ranks: int, workers: int, batch: int = _EVALUATION_BATCH
 ) -> DataLoader[Any]:
-    """This rank's test batches. All ranks get equally many, so a model may do collectives in its forward pass.
+    """Make this rank's test batches. All ranks get equally many, so a model may do collectives in its forward pass.
 
     With ``exact`` each sample comes once, so shares differ by a sample. ``padded`` repeats the first samples until the
     shares are equal, which is simpler and shifts the accuracy a little, differently for every number of ranks.
@@ -128,7 +128,7 @@ class Images(TensorDataset):
 
 
 def digits(side: int = _DIGITS_SIDE) -> tuple[Images, Images]:
-    """scikit-learn's handwritten digits: training and test set, always split the same way.
+    """Load scikit-learn's handwritten digits as training and test set, always split the same way.
 
     Images are 1 x side x side with values around 0.
     """
@@ -143,7 +143,7 @@ def digits(side: int = _DIGITS_SIDE) -> tuple[Images, Images]:
 
 
 def _download(source: _Source, directory: Path) -> str | None:
-    """The error message, if any. Raises nothing, since the other ranks wait for the result."""
+    """Download, and return the error message, if any: the other ranks wait for the result."""
     try:
         for train in (True, False):
             source.kind(root=directory, train=train, download=True)
@@ -180,5 +180,5 @@ def _open(source: _Source, directory: Path, shape: Shape, *, train: bool) -> Dat
 
 
 def _reason(error: BaseException) -> str:
-    """In one line."""
+    """Text of ``error`` in one line."""
     return " ".join(str(error).split()) or f"torchvision could not read it: {type(error).__name__}"

@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def choose_strategy(options: Options) -> Strategy:
-    """With virtual shards the weights are bit-identical on any number of ranks."""
+    """Choose DDP, or virtual shards, with which the weights are bit-identical on any number of ranks."""
     if options.deterministic_elastic is not None:
         return DeterministicElastic(options.deterministic_elastic)
     return DDPStrategy(find_unused_parameters=options.find_unused_parameters)
@@ -52,7 +52,9 @@ def convert_sync_batchnorm(model: nn.Module) -> None:
 
 
 class SyncBatchNorm(nn.BatchNorm2d):
-    """Sums counts, values and squares over all ranks before it normalizes: one collective per layer and direction.
+    """Batch normalization over the batches of all ranks, on every device; torch's own SyncBatchNorm needs a GPU.
+
+    It sums counts, values and squares over all ranks before it normalizes: one collective per layer and direction.
 
     Every rank must call it equally often, otherwise all of them hang.
     """
@@ -83,7 +85,7 @@ class SyncBatchNorm(nn.BatchNorm2d):
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over all ranks; each rank's values contribute to every rank's loss, so the gradient is summed too."""
+    """Sum over all ranks; each rank's values contribute to every rank's loss, so the gradient is summed too."""
 
     @staticmethod
     def forward(context: Any, own: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ def _compute(replica: nn.Module, state: dict[str, Any], chunk: Tensor, grad: boo
 
 
 def validate_peer_access(count: int, can_access: Callable[[int, int], bool]) -> None:
-    """Raises RuntimeError where GPUs cannot copy to each other directly: DataParallel was observed to produce NaN."""
+    """Refuse, by RuntimeError, GPUs that cannot copy to each other directly: DataParallel has produced NaN there."""
     missing = [pair for pair in permutations(range(count), 2) if not can_access(*pair)]
     if missing:
         pairs = ", ".join(f"{one} to {other}" for one, other in missing)

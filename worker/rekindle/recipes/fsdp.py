@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def shard(model: nn.Sequential, world: World) -> None:
-    """Each layer with parameters is gathered separately, so that no rank ever holds more than one full layer."""
+    """Shard each layer with parameters separately, so that no rank ever holds more than one full layer."""
     mesh = init_device_mesh(world.device.type, (world.size,))
     for layer in model:
         if any(True for _ in layer.parameters()):

@@ -27,13 +27,13 @@ Step = Callable[[Run, TrainingContext, Any], None]
 
 
 def print_line(run: Run, text: str) -> None:
-    """In one write, so that lines of ranks that share a terminal do not mix."""
+    """Print in one write, so that lines of ranks that share a terminal do not mix."""
     sys.stdout.write(f"[rank {run.rank}] {text}\n")
     sys.stdout.flush()
 
 
 def weight_hash(parameters: Iterable[tuple[str, Tensor]]) -> str:
-    """SHA-256 over all names and bytes: equal only where every bit of two trainings is.
+    """Compute SHA-256 over all names and bytes: equal only where every bit of two trainings is.
 
     Sharded parameters (DTensors) are gathered: then all ranks must call it.
     """
@@ -48,12 +48,12 @@ def weight_hash(parameters: Iterable[tuple[str, Tensor]]) -> str:
 
 
 def model_hash(run: Run) -> str:
-    """The weight hash of the whole model. All ranks call it."""
+    """Compute the weight hash of the whole model. All ranks call it."""
     return weight_hash(run.module.named_parameters())
 
 
 def train_step(run: Run, context: TrainingContext, batch: Any) -> None:
-    """Forward and backward pass of each micro-batch, then the step of the optimizer."""
+    """Run forward and backward pass of each micro-batch, then the step of the optimizer."""
     context.optimizer.zero_grad()
     for images, labels in run.microbatches(batch):
         run.log(loss=accumulate_gradients(run, context, images, labels))
@@ -62,7 +62,7 @@ def train_step(run: Run, context: TrainingContext, batch: Any) -> None:
 
 
 def accumulate_gradients(run: Run, context: TrainingContext, images: Tensor, labels: Tensor) -> Tensor:
-    """Forward and backward pass in micro-batches; ranks average gradients in the last one. Returns the mean loss."""
+    """Run both passes in micro-batches; ranks average gradients in the last one. Returns the mean loss."""
     steps = context.options.accumulate
     if len(labels) < steps:
         raise ValueError(
@@ -81,7 +81,7 @@ def accumulate_gradients(run: Run, context: TrainingContext, images: Tensor, lab
 
 
 def forward(run: Run, context: TrainingContext, images: Tensor, labels: Tensor) -> Tensor:
-    """The mean loss, in the precision of the options; updates the metrics."""
+    """Compute the mean loss, in the precision of the options, and update the metrics."""
     precision = _PRECISIONS[context.options.amp]
     with torch.autocast(run.device.type, precision, enabled=precision is not None):
         logits = run.model(images)
@@ -91,7 +91,7 @@ def forward(run: Run, context: TrainingContext, images: Tensor, labels: Tensor) 
 
 
 def evaluate(run: Run, context: TrainingContext) -> float:
-    """The test accuracy over all ranks, exact or padded as the options say."""
+    """Compute the test accuracy over all ranks, exact or padded as the options say."""
     with run.evaluation() as model:
         return accuracy_of(run, context, lambda images, _: model(images))
 
@@ -116,7 +116,7 @@ def compare_evaluations(run: Run, context: TrainingContext) -> None:
 def accuracy_of(
     run: Run, context: TrainingContext, predict: Callable[[Tensor, Tensor], Tensor], mode: str | None = None
 ) -> float:
-    """The test accuracy of ``predict(images, labels)``, which returns logits; ``mode`` overrides the options."""
+    """Compute the test accuracy of ``predict(images, labels)``, which returns logits; ``mode`` replaces the option."""
     accuracy = micro_accuracy(context.data.shape.classes).to(run.device)
     rank, ranks = (run.rank, run.world_size) if context.data_parallel_size > 1 else (0, 1)
     mode, workers = mode or context.options.evaluate, context.options.workers
@@ -198,6 +198,6 @@ def log_epoch(run: Run, context: TrainingContext, this_rank: EpochScore, seconds
 
 
 def pause(seconds: float) -> None:
-    """Do nothing for 0: sleeping for no time would still yield the processor to other processes."""
+    """Sleep, but not for 0 seconds, which would still yield the processor to other processes."""
     if seconds > 0:
         time.sleep(seconds)

@@ -23,7 +23,7 @@ class Shape:
 
 
 def build(model: str, shape: Shape) -> nn.Sequential:
-    """A new ``model`` for images of ``shape``; its weights are drawn from torch's random numbers."""
+    """Build a new ``model`` for images of ``shape``; its weights are drawn from torch's random numbers."""
     match model:
         case "small-resnet":
             return small_resnet(shape.classes, channels=shape.channels, width=32)
@@ -142,7 +142,7 @@ class TransformerBlock(nn.Module):
 
 
 class ClassifierHead(nn.Module):
-    """Classifies the mean over the tokens."""
+    """Classifier of the mean over the tokens."""
 
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()
@@ -154,6 +154,6 @@ class ClassifierHead(nn.Module):
 
 
 def transformer(classes: int, *, channels: int, side: int) -> nn.Sequential:
-    """For images of ``side`` x ``side``."""
+    """Build a transformer for images of ``side`` x ``side``."""
     blocks = (TransformerBlock(_WIDTH, HEADS) for _ in range(_BLOCKS))
     return nn.Sequential(PatchEmbedding(channels, side, _WIDTH), *blocks, ClassifierHead(_WIDTH, classes))

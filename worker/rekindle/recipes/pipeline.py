@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def split_stages(model: nn.Sequential, rank: int, ranks: int) -> nn.Sequential:
-    """The consecutive layers of ``rank``, under the names that they have in the full model.
+    """Select the consecutive layers of ``rank``, under the names that they have in the full model.
 
     A layer without parameters belongs to the stage of the one before it. Raises ValueError for more ranks than layers.
     """
@@ -74,14 +74,14 @@ class Pipeline:
             return accuracy_of(run, context, self._predict)
 
     def weight_hash(self, run: Run) -> str:
-        """That of all stages as one model."""
+        """Compute the hash of all stages as one model."""
         return weight_hash(_merge(self._world.gather(_on_cpu(dict(run.module.named_parameters())))).items())
 
     def _predict(self, images: Tensor, labels: Tensor) -> Tensor:
         return self._broadcast(self._schedule(labels, trains=False).eval(**self._inputs(images, labels)), labels)
 
     def _inputs(self, images: Tensor, labels: Tensor) -> dict[str, Any]:
-        """The micro-batches that this rank feeds into the schedule: images on rank 0, labels on the last rank."""
+        """Make the micro-batches that this rank feeds into the schedule: images on rank 0, labels on the last rank."""
         count = count_micro_batches(len(labels), self._context.options.micro_batches)
         inputs: dict[str, Any] = {}
         if self._run.rank == 0:
@@ -91,7 +91,7 @@ class Pipeline:
         return inputs
 
     def _broadcast(self, logits: Tensor | None, labels: Tensor) -> Tensor:
-        """The logits of the last rank, on every rank: they are small, and then all can compute loss and accuracy."""
+        """Send the last rank's logits to every rank: they are small, and then all can compute loss and accuracy."""
         if logits is None:
             logits = torch.empty(len(labels), self._context.data.shape.classes, device=self._run.device)
         logits = logits.detach().contiguous()
@@ -99,7 +99,7 @@ class Pipeline:
         return logits
 
     def _schedule(self, labels: Tensor, *, trains: bool) -> ScheduleGPipe:
-        """A schedule works for one batch size only."""
+        """Make a schedule for each size of batch: it works for one only."""
         key = len(labels), trains
         if key not in self._schedules:
             stage = PipelineStage(self._run.module, self._run.rank, self._run.world_size, self._run.device)
@@ -109,7 +109,7 @@ class Pipeline:
 
 
 def count_micro_batches(samples: int, maximum: int) -> int:
-    """The largest number up to ``maximum`` that divides ``samples``: micro-batches must have the same size."""
+    """Find the largest number up to ``maximum`` that divides ``samples``: micro-batches must have the same size."""
     return max(count for count in range(1, maximum + 1) if samples % count == 0)
 
 
@@ -175,7 +175,7 @@ class _FullOptimizer:
 
 
 def _on_cpu(value: Any) -> Any:
-    """Otherwise every rank would unpickle the tensors of the others onto their GPUs, and hold memory there."""
+    """Copy tensors to the CPU: every rank would unpickle those of the others onto their GPUs, and hold memory there."""
     return map_tensors(value, lambda _, tensor: tensor.detach().cpu())
 
 

@@ -103,7 +103,7 @@ def play(policy: nn.Module, episodes: int, device: torch.device) -> Rollout:
 
 
 def advantages(alive: Tensor) -> Tensor:
-    """Discounted returns (a reward of 1 per step), normalized over all steps that were played."""
+    """Compute discounted returns (a reward of 1 per step), normalized over all steps that were played."""
     returns = torch.zeros_like(alive)
     following = torch.zeros_like(alive[0])
     for index in reversed(range(len(alive))):

@@ -27,11 +27,11 @@ NAMES = ("w1", "b1", "w2", "b2", "w3", "b3", "w4", "b4")
 _BUCKET_SIZE = 1 << 18  # bytes
 
 AllReduce = Callable[[list[Tensor]], None]
-"""Replaces each tensor, in place, by its sum over all ranks; afterwards all ranks hold the same bits."""
+"""A function that replaces each tensor, in place, by its sum over all ranks: then all ranks hold the same bits."""
 
 
 def naive(tensors: list[Tensor]) -> None:
-    """Rank 0 receives all tensors, sums them and sends them back: its link carries k - 1 times the others' traffic."""
+    """Sum on rank 0, which receives all tensors and sends sums back: its link has k - 1 times the others' traffic."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     for tensor in tensors:
         if rank == 0:
@@ -47,7 +47,7 @@ def naive(tensors: list[Tensor]) -> None:
 
 
 def ring(tensors: list[Tensor]) -> None:
-    """All tensors as one, in k chunks that circulate: each link carries 2 (k - 1) / k of the data, whatever k is.
+    """Sum all tensors as one, in k chunks that circulate: each link carries 2 (k - 1) / k of the data, whatever k is.
 
     Reduce-scatter: in the first k - 1 rounds every rank sends a partial sum to its right neighbor; then each chunk is
     complete on one rank. All-gather: in the next k - 1 rounds the complete chunks circulate.
@@ -65,7 +65,7 @@ def ring(tensors: list[Tensor]) -> None:
 
 
 def bucketed(tensors: list[Tensor]) -> None:
-    """torch's own all-reduce, one per bucket: few large messages, all in flight at once."""
+    """Sum by torch's own all-reduce, one per bucket: few large messages, all in flight at once."""
     buckets = list(_buckets(tensors))
     flats = [torch.cat([tensor.flatten() for tensor in bucket]) for bucket in buckets]
     in_flight = [dist.all_reduce(flat, async_op=True) for flat in flats]
@@ -166,7 +166,7 @@ def main() -> None:
 
 
 def train_step(run: Run, context: TrainingContext, optimizer: PlainSGD, images: Tensor, labels: Tensor) -> None:
-    """Gradient of this rank's shard, sum over all ranks, step."""
+    """Compute the gradient of this rank's shard, sum over all ranks, and step."""
     optimizer.zero_grad()
     logits = run.model(images)
     loss = cross_entropy(logits, labels)

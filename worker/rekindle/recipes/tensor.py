@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def parallelize(model: nn.Sequential, world: World) -> None:
-    """Raises ValueError where the number of ranks does not divide the attention heads."""
+    """Split the layers. Raises ValueError where the number of ranks does not divide the attention heads."""
     if HEADS % world.size:
         raise ValueError(f"{HEADS} attention heads cannot be split over {world.size} ranks: start 1, 2 or {HEADS}")
     mesh = init_device_mesh(world.device.type, (world.size,))

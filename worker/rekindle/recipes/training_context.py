@@ -28,7 +28,7 @@ _GAMMA = 0.1  # factor of the learning rate at each of --lr-steps
 
 
 def make_deterministic(seed: int) -> None:
-    """Call it before the model is built: weights are drawn from ``seed``, the same on every rank."""
+    """Seed torch before the model is built: weights are drawn from ``seed``, the same on every rank."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS refuses to be deterministic
     torch.use_deterministic_algorithms(True)
     # filling memory costs some percent, and nothing here reads uninitialized memory
@@ -82,7 +82,7 @@ class BatchSize:
 
     @property
     def scale(self) -> int:
-        """How many times larger the global batch is than that of one rank alone would be."""
+        """Factor by which the global batch is larger than that of one rank alone would be."""
         return 1 if self.options.batch_size_per_rank is None else self.data_parallel_size
 
     @property
@@ -91,7 +91,7 @@ class BatchSize:
         return (self.options.batch_size_per_rank or self.options.batch_size or self.default) * self.scale
 
     def samples_in_last(self, steps: int, length: int) -> int:
-        """Of all ranks, in the last ``steps`` batches of an epoch of ``length`` samples; batches differ in size."""
+        """Count the samples of the last ``steps`` batches of an epoch of ``length`` samples; batches differ in size."""
         sizes = batch_sizes(length, self.global_batch)
         return sum(sizes[max(0, len(sizes) - steps) :])
 
@@ -105,7 +105,7 @@ class BatchSize:
 
 @dataclass(frozen=True, slots=True)
 class LearningRate:
-    """A function of step and epoch alone, so a snapshot need not hold it.
+    """Learning rate as a function of step and epoch alone, so a snapshot need not hold it.
 
     It rises to ``peak`` over the warm-up steps; then it drops at each of ``--lr-steps`` or, without those, decays as a
     cosine over all epochs. ``scale`` is that of the batch; ``--lr`` is meant for the batch of one rank.
@@ -120,7 +120,7 @@ class LearningRate:
         return self.options.lr * factor
 
     def at(self, step: int, epoch: int) -> float:
-        """``step`` and ``epoch`` count from 0."""
+        """Compute the rate; ``step`` and ``epoch`` count from 0."""
         warmup, milestones = self.options.warmup_steps, self.options.lr_steps
         rising = min(1.0, (step + 1) / warmup) if warmup > 0 else 1.0
         if milestones:
@@ -140,7 +140,7 @@ class Optimizer(Stateful, Protocol):
 
 
 def sgd(model: nn.Module, options: Options, **settings: Any) -> torch.optim.SGD:
-    """The optimizer of most recipes; the training loop sets its learning rate at every step."""
+    """Make the optimizer of most recipes; the training loop sets its learning rate at every step."""
     return torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9, weight_decay=5e-4, **settings)
 
 
@@ -170,11 +170,11 @@ class EpochMetrics:
 
     @property
     def torchmetrics(self) -> dict[str, MeanMetric | MulticlassAccuracy]:
-        """For ``Run``, so that an interrupted epoch counts every sample once."""
+        """Metrics for ``Run``, so that an interrupted epoch counts every sample once."""
         return {"loss": self._loss, "accuracy": self._accuracy}
 
     def update(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
-        """``loss`` is the mean over the samples of ``labels``."""
+        """Add a batch; ``loss`` is the mean over the samples of ``labels``."""
         self._loss.update(loss.detach(), weight=len(labels))
         self._accuracy.update(logits.detach().float(), labels)
 
@@ -186,7 +186,7 @@ class EpochMetrics:
         return EpochScore(self._loss.compute().item(), self._accuracy.compute().item())
 
     def all_ranks(self) -> EpochScore:
-        """Each sample has the same weight. All ranks call it."""
+        """Score of all ranks, in which each sample has the same weight. All ranks call it."""
         for metric in self.torchmetrics.values():
             metric.sync()  # until the next compute
         return self.this_rank()
@@ -206,6 +206,6 @@ class TrainingContext:
         self.learning_rate = LearningRate(options, self.batch.scale)
 
     def run(self, model: nn.Module, strategy: Strategy, scaler: Stateful | None = None) -> Run:
-        """The run that trains ``model`` with ``strategy``; its snapshots hold optimizer, scaler and metrics as well."""
+        """Make the run of ``model`` with ``strategy``; its snapshots hold optimizer, scaler and metrics as well."""
         metrics, seed = self.metrics.torchmetrics, self.options.seed
         return Run(model=model, optimizer=self.optimizer, scaler=scaler, metrics=metrics, seed=seed, strategy=strategy)

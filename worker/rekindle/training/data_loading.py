@@ -18,7 +18,7 @@ Collate = Callable[[list[Any]], Any]
 
 
 class KeyedDataset(Dataset[Any]):
-    """``dataset`` whose random augmentation is keyed to (seed, epoch, index).
+    """A data set whose random augmentation is keyed to (seed, epoch, index).
 
     A sample is the same whichever process loads it and wherever an epoch was interrupted. What the data set draws in
     the training process leaves no trace there. A data set that fetches whole batches (``__getitems__``) is keyed by
@@ -48,14 +48,14 @@ class KeyedDataset(Dataset[Any]):
 
 
 def _init_worker(rank_pid: int, _worker: int) -> None:
-    """A loader's process dies with its rank, and a SIGTERM to the whole group must not end it before the snapshot."""
+    """Let a loader's process die with its rank, but not by a SIGTERM to the group before the snapshot is taken."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.getppid() == rank_pid:
         die_with_parent(rank_pid)
 
 
 def data_loader(dataset: KeyedDataset, num_workers: int, collate: Collate | None, **batching: Any) -> DataLoader[Any]:
-    """``batching``: ``batch_size``, or ``batch_sampler``, of which torch uses ``__iter__`` and ``__len__`` alone."""
+    """Make a loader; ``batching`` is ``batch_size``, or ``batch_sampler``, of which torch needs only an iterator."""
     return DataLoader(
         dataset,
         num_workers=num_workers,
@@ -67,14 +67,14 @@ def data_loader(dataset: KeyedDataset, num_workers: int, collate: Collate | None
 
 
 def length_of(dataset: Dataset[Any]) -> int:
-    """Raises TypeError for a stream: without a length there is no order to resume."""
+    """Number of samples. Raises TypeError for a stream: without a length there is no order to resume."""
     if not isinstance(dataset, Sized):
         raise TypeError(f"{type(dataset).__name__} has no length; exact resume needs a data set with __len__")
     return len(dataset)
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """``batch`` with every tensor in it on ``device``; also within lists, tuples and dicts."""
+    """Copy every tensor in ``batch`` to ``device``, also within lists, tuples and dicts."""
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
     if isinstance(batch, dict):

@@ -54,7 +54,7 @@ class MicrobatchGuard(nn.Module):
 
 
 class VirtualShards(WholeBatch):
-    """Splits every batch into ``count`` shards, of which each rank has consecutive ones; see ``deterministic_elastic``.
+    """Splits every batch into ``count`` shards, of which each rank has consecutive ones.
 
     Random numbers are seeded for every shard, for what a script does in a step besides its shards, and for what it does
     in an epoch before the first step: from positions in the training that are the same in every world size.
@@ -66,7 +66,7 @@ class VirtualShards(WholeBatch):
         self._own = self._spans[world.rank]
 
     def indices(self, sampler: ElasticSampler) -> Iterator[list[int]]:
-        """Each shard is fetched and collated by itself, so that even what a collate function pads is the same."""
+        """List the indices of each shard by itself, so that even what a collate function pads is the same."""
         for batch in sampler.global_batches():
             for shard in self._own:
                 own = shard_range(len(batch), shard, self._count)
@@ -84,7 +84,10 @@ class VirtualShards(WholeBatch):
             self._seed_all(progress.epoch, -1)
 
     def of(self, batch: Any, progress: TrainingProgress) -> Iterator[Any]:
-        """Raises RuntimeError or TypeError where the script does not follow the rules of ``Run.microbatches``."""
+        """Yield this rank's shards of ``batch``, then set the gradients of all.
+
+        Raises RuntimeError or TypeError where the script does not follow the rules of ``Run.microbatches``.
+        """
         samples = progress.samples
         outside = rng.capture(self._world.device)
         gradients = ShardGradients(self._model.module)
@@ -101,12 +104,12 @@ class VirtualShards(WholeBatch):
         gradients.apply(self._spans, self._world)
 
     def _seed_all(self, *position: int) -> None:
-        """Of four numbers, so that no other seed of this training is the same."""
+        """Seed all generators from four numbers, so that no other seed of this training is the same."""
         rng.seed_all(derived_seed(self._seed, *position, self._count))
 
 
 class DeterministicElastic(Strategy):
-    """The result does not depend on the world size; the script loops over ``run.microbatches(batch)``.
+    """Train with a result that does not depend on the world size; the script loops over ``run.microbatches(batch)``.
 
     ``virtual_shards`` is the largest world size; more of them than ranks cost time. ``threads`` compute within a rank.
     Both are saved, and must not change.
@@ -119,7 +122,7 @@ class DeterministicElastic(Strategy):
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS, which reads it once, is not so
 
     def wrap(self, model: nn.Module, world: World) -> nn.Module:
-        """Broadcasts rank 0's weights. Raises ValueError or TypeError where the training cannot be exact."""
+        """Broadcast rank 0's weights. Raises ValueError or TypeError where the training cannot be exact."""
         self._validate(model, world)
         torch.set_num_threads(self._threads)
         if world.device.type == "cuda":
@@ -158,7 +161,7 @@ class DeterministicElastic(Strategy):
 
 
 class _Settings:
-    """Saved with the training, to be the same when it resumes."""
+    """Settings that are saved with the training, to be the same when it resumes."""
 
     def __init__(self, values: dict[str, int]) -> None:
         self._values = values
@@ -167,7 +170,7 @@ class _Settings:
         return self._values
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
-        """Raises ValueError where a setting is another one."""
+        """Compare ``state`` with the settings. Raises ValueError where one differs."""
         for name, value in self._values.items():
             if state[name] != value:
                 raise ValueError(

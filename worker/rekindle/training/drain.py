@@ -23,7 +23,7 @@ class Drained(SystemExit):
 
 
 class DrainSignal:
-    """Active between ``start`` and ``stop``.
+    """Notices a request to save and stop, between ``start`` and ``stop``.
 
     A request arrives in one of two ways: the server's ``intent.json``, which rank 0 checks, and SIGTERM to any rank,
     sent by the keeper, a batch system or a person. The signal only sets a flag: the step is completed.
@@ -37,22 +37,22 @@ class DrainSignal:
         self._installed = False
 
     def start(self) -> None:
-        """Signal handlers belong to the main thread; in any other only the intent is checked."""
+        """Handle SIGTERM, which only the main thread can; in any other only the intent is checked."""
         if threading.current_thread() is threading.main_thread():
             self._previous = signal.signal(signal.SIGTERM, self._on_signal)
             self._installed = True
 
     def stop(self, *, drained: bool = False) -> None:
-        """Restore the previous signal handler; not in a rank that is drained.
+        """Restore the previous signal handler, except in a rank that is drained.
 
-        It is about to end, and torchrun sends SIGTERM to it as soon as another one has ended, which must not kill it.
+        That rank is about to end. torchrun sends it SIGTERM as soon as another one has ended, which must not kill it.
         """
         if self._installed and not drained:
             signal.signal(signal.SIGTERM, self._previous)
             self._installed = False
 
     def requested(self) -> bool:
-        """Whether this rank knows of a request to stop. Cheap enough for every step: one ``stat``."""
+        """True once this rank knows of a request to stop. Cheap enough for every step: one ``stat``."""
         self._requested = self._requested or self._intent_requests()
         return self._requested
 

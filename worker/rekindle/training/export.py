@@ -34,7 +34,7 @@ class ExportError(Exception):
 
 
 def main() -> None:
-    """Prints what was exported as one line of JSON. Exits with code 2 and a sentence on stderr where nothing was."""
+    """Print what was exported as one line of JSON; exit with code 2 and a sentence on stderr where nothing was."""
     parser = argparse.ArgumentParser(prog="python -m rekindle.training.export", description="Export plain weights.")
     parser.add_argument("directory", type=Path, help="directory of snapshots, or of one snapshot")
     parser.add_argument("file", type=Path, help=f"what to write: a name that ends in {SAFETENSORS} or {TORCH}")
@@ -78,7 +78,7 @@ def export(directory: Path, file: Path, *, step: int | None, job_id: str | None,
 
 
 def validate_target(file: Path, *, force: bool) -> None:
-    """Before any work. Raises ExportError for an unknown kind of file, no directory for it, or one that exists."""
+    """Refuse, before any work, an unknown kind of file, one without a directory, or one that exists: ExportError."""
     if file.suffix not in (SAFETENSORS, TORCH):
         raise ExportError(f"{file} must end in {SAFETENSORS} or {TORCH}, which selects the format")
     if file.suffix == SAFETENSORS:
@@ -98,7 +98,7 @@ def validate_target(file: Path, *, force: bool) -> None:
 
 
 def read_model(directory: Path, manifest: Manifest) -> dict[str, Any]:
-    """The state dict of the model in one snapshot, whole, on the CPU; ``manifest`` is of ``verify``.
+    """Read the state dict of the model in one snapshot, whole, on the CPU; ``manifest`` is of ``verify``.
 
     Raises ExportError where a script has saved something else with ``Snapshots``.
     """
@@ -117,7 +117,10 @@ def read_model(directory: Path, manifest: Manifest) -> dict[str, Any]:
 
 
 def _select(directory: Path, step: int | None, job_id: str | None) -> tuple[Manifest, dict[str, Any], list[str]]:
-    """The last item: why later ones were skipped. A damaged snapshot that ``step`` requests is an error."""
+    """Read the latest good snapshot, or that of ``step``, and why others were skipped.
+
+    A damaged snapshot that ``step`` requests is an error.
+    """
     if not directory.is_dir():
         raise ExportError(f"there is no directory {directory}")
     if (directory / MANIFEST).exists() and directory.name.isdecimal():
@@ -142,7 +145,7 @@ def _select(directory: Path, step: int | None, job_id: str | None) -> tuple[Mani
 
 @contextmanager
 def _atomic_target(file: Path, *, force: bool) -> Iterator[Path]:
-    """A temporary file to write within; it then becomes ``file``, durably, with the mode of any new file."""
+    """Provide a temporary file to write; it then becomes ``file``, durably, with the mode of any new file."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
         temporary.touch()

@@ -30,7 +30,7 @@ class World:
 
     @property
     def spans_machines(self) -> bool:
-        """Ranks of this job run on other machines, or did so in the attempt before."""
+        """True where ranks of this job run on other machines, or did so in the attempt before."""
         return bool(self.nodes)
 
     @property
@@ -46,11 +46,11 @@ class World:
 
     @property
     def leads_node(self) -> bool:
-        """This rank is the first of its machine."""
+        """True for the first rank of each machine."""
         return self.node_leaders[self.node] == self.rank
 
     def gather(self, value: T) -> list[T]:
-        """The ``value`` of each rank, by rank, on every rank. All ranks must call it."""
+        """Collect the ``value`` of each rank, by rank, on every rank. All ranks must call it."""
         if self.control is None:
             return [value]
         values: list[T] = [value] * self.size
@@ -58,7 +58,7 @@ class World:
         return values
 
     def broadcast(self, value: T) -> T:
-        """Rank 0's ``value``, on every rank. All ranks must call it."""
+        """Send rank 0's ``value`` to every rank. All ranks must call it."""
         if self.control is None:
             return value
         values = [value]
@@ -66,7 +66,7 @@ class World:
         return values[0]
 
     def with_new_group(self) -> "World":
-        """The same ranks with another control group, for use by another thread. All ranks must call it."""
+        """Make the same world with another control group, for use by another thread. All ranks must call it."""
         if self.control is None:
             return self
         return replace(self, control=cast("dist.ProcessGroup", dist.new_group(backend="gloo")), owned=False)
@@ -137,7 +137,7 @@ def _describe(env: RankEnv, device: torch.device, owned: bool) -> World:
 
 
 def _rendezvous(env: RankEnv) -> dict[str, Any]:
-    """torchrun's own rendezvous is in the environment; a world of one needs none, with or without torchrun."""
+    """Arguments for a world of one, which needs no rendezvous; torchrun's own is in the environment."""
     if env.world_size > 1:
         return {}
     store = dist.HashStore()  # type: ignore[attr-defined]  # documented, but torch does not export it by name

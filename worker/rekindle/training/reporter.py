@@ -37,12 +37,12 @@ def report(**values: Any) -> None:
 
 @cache
 def reporter() -> "Reporter":
-    """The one of this process."""
+    """Make the reporter of this process, once."""
     return Reporter(RankEnv.read(os.environ))
 
 
 class Reporter:
-    """Single writer of the second block of this rank's ``RankStatus`` while the script runs."""
+    """Writes the second block of this rank's ``RankStatus`` while the script runs."""
 
     def __init__(self, env: RankEnv) -> None:
         self._env, self._pid = env, os.getpid()
@@ -64,11 +64,11 @@ class Reporter:
 
     @property
     def phase(self) -> str | None:
-        """As last reported; None outside rekindle."""
+        """Phase as last reported; None outside rekindle."""
         return None if self._status is None else self._status.phase
 
     def report(self, **values: Any) -> None:
-        """See the function of this name. Raises TypeError for a metric that is not a number."""
+        """Do what the function ``report`` says. Raises TypeError for a metric that is not a number."""
         status = {name: value for name, value in values.items() if name in _STATUS_FIELDS}
         metrics: dict[str, float | None] = {
             name: _number(name, value) for name, value in values.items() if name not in _STATUS_FIELDS
@@ -137,7 +137,7 @@ class Reporter:
         self._flush_metrics()
 
     def _write_status(self, now: float) -> None:
-        """A status that cannot be written (a full disk) must not end the training; the next one may fit."""
+        """Write the status; where the disk is full, training continues, and the next one may fit."""
         status, rank_dir = self._status, self._env.rank_dir
         if status is None or rank_dir is None:
             return
@@ -180,14 +180,14 @@ def _number(name: str, value: Any) -> float:
 
 
 class MetricLog:
-    """Appends to ``path``; nothing is on disk before ``flush``."""
+    """Points in ``metrics.jsonl``: buffered in memory, appended in whole lines by ``flush``."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lines: list[bytes] = []
 
     def add(self, point: MetricPoint) -> None:
-        """Numbers that are not finite become null, since JSON has no NaN."""
+        """Buffer ``point``; numbers that are not finite become null, since JSON has no NaN."""
         value = point.to_json()
         value["values"] = {
             name: item if item is not None and math.isfinite(item) else None for name, item in point.values.items()

@@ -11,7 +11,7 @@ import torch
 
 
 def capture(device: torch.device) -> dict[str, Any]:
-    """The state of Python's, numpy's (where the script uses it) and torch's, and on a GPU those of all visible ones."""
+    """Capture Python's generator, numpy's (where the script uses it), torch's, and those of all visible GPUs."""
     return {
         "python": list(random.getstate()),
         "numpy": _capture_numpy(),
@@ -38,7 +38,7 @@ def restore(state: dict[str, Any], device: torch.device) -> None:
 
 
 def derived_seed(*parts: int) -> int:
-    """A 64-bit seed of ``parts``, such as (seed, epoch, index): unrelated even where the parts differ by one."""
+    """Make a 64-bit seed from ``parts``, such as (seed, epoch, index): unrelated even where the parts differ by one."""
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 
@@ -50,7 +50,7 @@ def seed_all(seed: int) -> None:
 
 
 def seed_cpu(seed: int) -> None:
-    """Like ``seed_all`` without the GPU: for the code of a data set."""
+    """Seed the CPU's generators alone: for the code of a data set."""
     random.seed(seed)
     torch.default_generator.manual_seed(seed)
     if (np := sys.modules.get("numpy")) is not None:
@@ -59,7 +59,7 @@ def seed_cpu(seed: int) -> None:
 
 @contextmanager
 def preserved() -> Iterator[None]:
-    """What is drawn within leaves no trace in the CPU's generators."""
+    """Restore the CPU's generators afterwards: what is drawn within leaves no trace."""
     cpu = torch.device("cpu")
     state = capture(cpu)
     try:

@@ -217,7 +217,7 @@ class Run:
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backward passes within accumulate gradients on this rank, and send nothing; the last of a step is outside."""
+        """Accumulate gradients of backward passes on this rank, and send nothing; the last of a step is outside."""
         with self._strategy.no_sync(self.model):
             yield
 
@@ -267,7 +267,7 @@ class Run:
         )  # fmt: skip
 
     def _build_saver(self) -> AsyncSaver:
-        """Restores the training first: the schedule starts after it."""
+        """Restore the training, then make what saves it: the schedule starts after the restore."""
         snapshots = Snapshots(
             self._directory,
             keep_last=self._policy.keep_last,
@@ -315,7 +315,7 @@ class Run:
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Within, all of ``model`` is in evaluation mode. Afterwards each layer is as it was: frozen ones stay frozen."""
+    """Put all of ``model`` into evaluation mode; afterwards each layer is as it was: frozen ones stay frozen."""
     modes = {layer: layer.training for layer in model.modules()}
     model.eval()
     try:

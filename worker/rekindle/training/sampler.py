@@ -14,7 +14,7 @@ from rekindle.training.rng import derived_seed
 
 
 def next_batch_size(remaining: int, global_batch: int) -> int:
-    """How many samples the next global batch has when ``remaining`` samples of the epoch are left.
+    """Size of the next global batch when ``remaining`` samples of the epoch are left.
 
     The last two batches are evened out where the last would be less than half full: a tail of a sample or two would
     leave ranks with nothing to train on, and batch normalisation fails on a single one.
@@ -77,30 +77,30 @@ class ElasticSampler:
         return len(self._sizes())
 
     def __iter__(self) -> Iterator[list[int]]:
-        """This rank's indices of each global batch, from ``position`` on."""
+        """Yield this rank's indices of each global batch, from ``position`` on."""
         for batch in self.global_batches():
             own = shard_range(len(batch), self._rank, self._world_size)
             yield batch[own.start : own.stop].tolist()
 
     def global_batches(self) -> Iterator[torch.Tensor]:
-        """The indices of all ranks together for each batch, from ``position`` on."""
+        """Yield the indices of all ranks together for each batch, from ``position`` on."""
         order, start = self._order(), self.position
         for size in self._sizes():
             yield order[start : start + size]
             start += size
 
     def next_sizes(self) -> tuple[int, int]:
-        """How many samples the next batch has for this rank, and for all ranks together."""
+        """Number of samples in the next batch for this rank, and for all ranks together."""
         size = next_batch_size(self._length - self.position, self._global_batch)
         return len(shard_range(size, self._rank, self._world_size)), size
 
     @property
     def finished(self) -> bool:
-        """Whether the whole epoch has been trained."""
+        """True once the whole epoch has been trained."""
         return self.position >= self._length
 
     def advance(self) -> None:
-        """The next global batch has been trained."""
+        """Count the next global batch as trained."""
         self.position += self.next_sizes()[1]
 
     def set_epoch(self, epoch: int) -> None:
@@ -108,7 +108,7 @@ class ElasticSampler:
         self.epoch, self.position = epoch, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The same on every rank."""
+        """Capture the position, the same on every rank."""
         return {"epoch": self.epoch, "position": self.position, "length": self._length, "seed": self._seed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -135,12 +135,12 @@ class ElasticSampler:
 
 
 Position = tuple[int, int, bool]
-"""Distinguishes two states of a training: step, epoch, and whether it is within the epoch or after it."""
+"""Step, epoch, and whether the training is within the epoch or after it: different for any two states."""
 
 
 @dataclass(slots=True)
 class TrainingProgress:
-    """Counts the same on every rank; ``samples`` alone is this rank's own."""
+    """How far a training is, the same on every rank; ``samples`` alone is this rank's own."""
 
     step: int = 0  # finished steps, all attempts together
     epoch: int = 0  # the current one, or the next
@@ -152,7 +152,7 @@ class TrainingProgress:
 
     @property
     def resumes_epoch(self) -> bool:
-        """The restored epoch is to be continued, and its batches have not begun."""
+        """True where the restored epoch is to be continued, and its batches have not begun."""
         return self._interrupted is not None
 
     @property
@@ -160,7 +160,7 @@ class TrainingProgress:
         return self.step, self.epoch, self.sampler is not None or self.resumes_epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """The step is not in it: it is the snapshot's own name."""
+        """Capture the position without the step, which is the snapshot's own name."""
         sampler = self._interrupted if self.sampler is None else self.sampler.state_dict()
         return {"epoch": self.epoch, "sampler": sampler}
 
@@ -194,11 +194,11 @@ class TrainingProgress:
         self.in_step, self.samples = False, (1, 1)
 
     def end_epoch(self) -> int:
-        """Returns the epoch that has ended."""
+        """Count the epoch; returns the one that has ended."""
         self.epoch, self.sampler = self.epoch + 1, None
         return self.epoch - 1
 
     @property
     def finished(self) -> bool:
-        """No epoch is left."""
+        """True where no epoch is left."""
         return self.epoch >= self.epochs

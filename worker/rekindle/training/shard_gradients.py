@@ -11,16 +11,20 @@ from rekindle.training.process_group import World
 
 
 class TreeReduction:
-    """Takes terms from the left to the right, or sums of whole subtrees, and adds up what is complete.
+    """A sum that is the same to the last bit, however its terms are distributed over the ranks.
 
-    So it holds no more tensors at a time than the tree is high.
+    Floating-point addition is not associative, so the sum of the same gradients differs with the order in which they
+    are added. Here the order follows from the number of terms alone: neighbours are added in pairs, then the pairs in
+    pairs, and so on up a binary tree. A rank that holds consecutive terms adds up those whole subtrees that are within
+    its range; the ranks then exchange the subtrees, and continue up the same tree. So a rank holds no more tensors at
+    a time than the tree is high.
     """
 
     def __init__(self) -> None:
         self._sums: list[tuple[range, Tensor]] = []
 
     def add(self, terms: range, value: Tensor) -> None:
-        """``value`` is the sum of ``terms``, which follow the ones before; it is written to."""
+        """Add ``value``, the sum of ``terms``, which follow the ones before; it is written to."""
         self._sums.append((terms, value))
         while len(self._sums) > 1 and _are_siblings(self._sums[-2][0], terms):
             _, right = self._sums.pop()
@@ -51,7 +55,7 @@ def subtrees_in(terms: range) -> Iterator[range]:
 
 
 def all_reduce_trees(tree: TreeReduction, spans: list[range], rank: int) -> Tensor:
-    """The total, on every rank. All ranks must call it.
+    """Compute the total on every rank. All ranks must call it.
 
     ``tree`` has this rank's terms, flat tensors of one length on every rank; ``spans`` are the terms of each rank. Each
     rank adds up one slice of every tensor and gathers its total to all, so that about as much is sent as in a ring
@@ -100,7 +104,7 @@ class ShardGradients:
 
     @torch.no_grad()
     def begin(self) -> None:
-        """The next shard follows."""
+        """Prepare the model for the next shard."""
         for parameter in self._parameters:
             parameter.grad = None
         for buffer, before in (*self._floats, *self._others):
@@ -170,17 +174,17 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
 
 
 def _change(buffer: Tensor, before: Tensor) -> Tensor:
-    """Exactly zero where nothing has changed, even where a mask holds infinities."""
+    """Subtract ``before``: exactly zero where nothing has changed, even where a mask holds infinities."""
     return torch.where(buffer == before, torch.zeros_like(buffer), buffer - before)
 
 
 def _flatten(tensors: list[Tensor]) -> list[Tensor]:
-    """One flat tensor for each dtype."""
+    """Join ``tensors`` in one flat tensor for each dtype."""
     return [torch.cat([tensors[index].flatten() for index in indices]) for indices in _by_dtype(tensors)]
 
 
 def _unflatten(flat: list[Tensor], like: list[Tensor]) -> list[Tensor]:
-    """What was flattened, in the order and the shapes of ``like``."""
+    """Undo ``_flatten``, in the order and the shapes of ``like``."""
     tensors: dict[int, Tensor] = {}
     for whole, indices in zip(flat, _by_dtype(like), strict=True):
         tensors.update(zip(indices, torch.split(whole, [like[index].numel() for index in indices]), strict=True))

@@ -31,7 +31,7 @@ class ShardedModel:
         return get_model_state_dict(self._model)
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
-        """``state`` may hold whole tensors too: every rank takes its part of them."""
+        """Load ``state``, which may hold whole tensors too: every rank takes its part of them."""
         set_model_state_dict(self._model, reshard(state, find_dtensors(self.state_dict())))
 
 
@@ -45,13 +45,13 @@ class ShardedOptimizer:
         return dict(get_optimizer_state_dict(self._model, self._optimizer))
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
-        """A parameter that never had a gradient has no state, which torch would report as an error."""
+        """Load ``state``, in which a parameter that never had a gradient has none: torch must not reject that."""
         whole = reshard(state, find_dtensors(self.state_dict()))
         set_optimizer_state_dict(self._model, self._optimizer, whole, options=StateDictOptions(strict=False))
 
 
 class ShardedStrategy(Strategy):
-    """The parameters are DTensors, by ``fully_shard`` or ``parallelize_module``, before ``Run`` gets the model.
+    """Train a model whose parameters are DTensors, by ``fully_shard`` or ``parallelize_module``, before ``Run``.
 
     Each rank saves its own shards, and any number of ranks can resume from them. The script joins the process group
     itself, since sharding needs it; the optimizer is made of the sharded parameters.

@@ -27,34 +27,34 @@ OnNan = Literal["stop", "rollback", "ignore"]
 
 
 class ResultNotStoredError(RuntimeError):
-    """The training has reached its end, and its last snapshot could not be written; raised on every rank."""
+    """Raised on every rank where the training is at its end and its last snapshot could not be written."""
 
 
 class NonFiniteError(ArithmeticError):
-    """The loss or the weights are no longer finite; nothing of it was saved. Another attempt would end the same."""
+    """Raised where loss or weights are no longer finite; they were not saved. Another attempt would end the same."""
 
 
 class MetricBuffer:
-    """One rank's values since the last ``average``; ``add`` neither communicates nor waits for a device."""
+    """One rank's values of ``run.log`` since the last ``average``, kept on the device."""
 
     def __init__(self) -> None:
         self._logged: list[tuple[MetricPoint, int, dict[str, torch.Tensor]]] = []
         self._averaged_at = 0.0
 
     def due(self, now: float) -> bool:
-        """Whether it is time for ``average``; ``now`` in seconds of CLOCK_MONOTONIC."""
+        """True when it is time for ``average``; ``now`` in seconds of CLOCK_MONOTONIC."""
         return now - self._averaged_at >= AVERAGE_INTERVAL
 
     def add(self, step: int, epoch: int | None, weight: int, values: dict[str, Any]) -> None:
-        """``values`` are numbers or tensors of one element; ``weight`` is the number of samples they are the mean of.
+        """Keep ``values``: numbers or tensors of one element, the mean of ``weight`` samples.
 
-        Raises TypeError or ValueError for anything else, naming it.
+        Neither communicates nor waits for a device. Raises TypeError or ValueError for anything else, naming it.
         """
         scalars = {name: _scalar(name, value) for name, value in values.items()}
         self._logged.append((MetricPoint(step, epoch, time.time(), {}), weight, scalars))
 
     def average(self, world: World) -> list[MetricPoint]:
-        """The means over the ranks that logged a value for a step, on every rank. All ranks must call it."""
+        """Average over the ranks that logged a value for a step, on every rank. All ranks must call it."""
         numbers = iter(_to_floats([value for _, _, values in self._logged for value in values.values()]))
         own = [(point, weight, {name: next(numbers) for name in values}) for point, weight, values in self._logged]
         self._logged = []
@@ -63,7 +63,7 @@ class MetricBuffer:
 
 
 def weighted_means(entries: list[tuple[MetricPoint, int, dict[str, float]]]) -> list[MetricPoint]:
-    """By step and name, in the order of the steps; ``entries`` are points, weights and values."""
+    """Average by step and name, in the order of the steps; ``entries`` are points, weights and values."""
     points: dict[int, MetricPoint] = {}
     sums: dict[tuple[int, str], tuple[float, int]] = {}
     for point, weight, values in entries:
@@ -84,7 +84,7 @@ def _scalar(name: str, value: Any) -> torch.Tensor:
 
 
 def _to_floats(values: list[torch.Tensor]) -> list[float]:
-    """One transfer for all values that are on a GPU."""
+    """Convert ``values``, with one transfer for all that are on a GPU."""
     on_device = [value for value in values if value.device.type != "cpu"]
     moved = iter(torch.stack(on_device).tolist() if on_device else [])
     return [float(value) if value.device.type == "cpu" else next(moved) for value in values]
@@ -92,7 +92,7 @@ def _to_floats(values: list[torch.Tensor]) -> list[float]:
 
 @dataclass(slots=True)
 class NonFinitePolicy:
-    """What follows: ``stop`` raises, ``rollback`` restores the latest snapshot, ``ignore`` continues."""
+    """What follows a loss that is not finite: ``stop`` raises, ``rollback`` restores, ``ignore`` continues."""
 
     on_nan: OnNan
     _target: int | None = None  # the step of the last rollback
@@ -103,13 +103,13 @@ class NonFinitePolicy:
             raise ValueError(f"on_nan must be one of {', '.join(get_args(OnNan))}, not {self.on_nan!r}")
 
     def needs_rollback(self, finding: str) -> bool:
-        """Raises NonFiniteError where the training is to stop."""
+        """True where a snapshot is to be restored. Raises NonFiniteError where the training is to stop."""
         if self.on_nan == "stop":
             raise NonFiniteError(f"{finding}; on_nan='rollback' or 'ignore' would continue")
         return self.on_nan == "rollback"
 
     def check_rollback(self, step: int | None, finding: str) -> None:
-        """Raises NonFiniteError where ``step``, the latest snapshot's, has been tried too often or does not exist."""
+        """Refuse, by NonFiniteError, where ``step``, the latest snapshot's, was tried too often or does not exist."""
         if step is None:
             raise NonFiniteError(f"{finding}, and there is no snapshot to roll back to")
         self._times = self._times + 1 if step == self._target else 1
@@ -119,7 +119,7 @@ class NonFinitePolicy:
 
 
 def first_non_finite_loss(points: list[MetricPoint]) -> str | None:
-    """Which logged loss was the first that is not finite; a metric is a loss if its name contains ``loss``."""
+    """Find the first logged loss that is not finite; a metric is a loss if its name contains ``loss``."""
     for point in points:
         for name, value in point.values.items():
             if "loss" in name.lower() and value is not None and not math.isfinite(value):
@@ -129,7 +129,7 @@ def first_non_finite_loss(points: list[MetricPoint]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class StepFlags:
-    """What is to follow a step. Of one rank: what it requests; one request is enough."""
+    """What is to follow a step: requests of one rank, or of all together, of which one is enough."""
 
     drain: bool = False
     snapshot: bool = False
@@ -153,12 +153,12 @@ class FlagAllReduce:
         self._work: dist.Work | None = None
 
     def start(self, own: StepFlags) -> None:
-        """All ranks must call it, in the same order, after ``wait`` for the one before."""
+        """Send this rank's flags, after ``wait`` for the ones before. All ranks must call it, in the same order."""
         self._flags.copy_(torch.tensor(astuple(own)))
         self._work = dist.all_reduce(self._flags, dist.ReduceOp.MAX, group=self._world.control, async_op=True)
 
     def wait(self) -> StepFlags:
-        """The flags of all ranks together; none is set where nothing was started."""
+        """Wait for the flags of all ranks together; none is set where nothing was started."""
         if self._work is None:
             return StepFlags()
         self._work.wait()
@@ -168,9 +168,9 @@ class FlagAllReduce:
 
 @dataclass(slots=True)
 class StepBoundary:
-    """Every method is called by all ranks at the same step.
+    """What all ranks do between two steps; each method is called by all of them at the same step.
 
-    The ranks agree at the beginning of a step, while nobody waits for the answer, on what they do at its end.
+    They agree at the beginning of a step, while nobody waits for the answer, on what they do at its end.
     """
 
     world: World
@@ -200,9 +200,10 @@ class StepBoundary:
         )
 
     def end_step(self, sampler: ElasticSampler) -> None:
-        """What is due at the end of the epoch waits for what the script does there, such as a scheduler's step.
+        """Count the step, and do what the ranks have agreed on.
 
-        So does a drain: the script may use its last loss there, which no snapshot has. Since the script may take longer
+        What is due at the end of the epoch waits for what the script does there, such as a scheduler's step. So does
+        a drain: the script may use its last loss there, which no snapshot has. Since the script may take longer
         there than a drain may take, the step is saved first.
         """
         self._count_step(sampler)
@@ -267,7 +268,7 @@ class StepBoundary:
         reporter().update_status(phase=phase)
 
     def _count_left_step(self) -> None:
-        """The script may have left the loop over the batches within a step, by ``break``."""
+        """Count a step within which the script has left the loop over the batches, by ``break``."""
         if self.progress.in_step and self.progress.sampler is not None:
             self._count_step(self.progress.sampler)
 
@@ -289,7 +290,7 @@ class StepBoundary:
             raise Drained(self.progress.step)
 
     def _save_now(self) -> SaveResult | None:
-        """None where the state is on disk already."""
+        """Save, and wait for it; None where the state is on disk already."""
         self._wait_for_snapshot()
         self.saver.async_save()
         return self._wait_for_snapshot()
@@ -311,7 +312,7 @@ class StepBoundary:
             self._handle_non_finite(finding)
 
     def _handle_non_finite(self, finding: str) -> None:
-        """Loss or weights are not finite, as all ranks find at the same step boundary."""
+        """React to a loss or weights that are not finite, which all ranks find at the same step boundary."""
         if not self.non_finite.needs_rollback(finding):
             return
         self.saver.wait()
@@ -321,7 +322,7 @@ class StepBoundary:
             self._roll_back(restored, finding)
 
     def _roll_back(self, restored: RestoredSnapshot, finding: str) -> None:
-        """The state of ``restored``, and the data that come next: those in between are skipped."""
+        """Continue with the state of ``restored`` and the data that come next: those in between are skipped."""
         skipped = self.progress.step - restored.step
         self.state.roll_back(restored, self.world.size)
         reporter().update_status(step=restored.step)

@@ -20,18 +20,18 @@ class WholeBatch:
     """
 
     def indices(self, sampler: ElasticSampler) -> Iterable[list[int]]:
-        """What the loader is to fetch, in one list for each micro-batch."""
+        """List what the loader is to fetch, in one list for each micro-batch."""
         return sampler
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
-        """What the script is given for each step, of what the loader has fetched."""
+        """Yield what the script is given for each step, from what the loader has fetched."""
         return iter(loader)
 
     def begin(self, progress: TrainingProgress) -> None:
-        """An epoch or a step begins, after code whose random draws may differ in another world size."""
+        """Begin an epoch or a step, after code whose random draws may differ in another world size."""
 
     def of(self, batch: Any, progress: TrainingProgress) -> Iterator[Any]:
-        """The micro-batches of ``batch``; after the last one every rank has the gradients of the whole step."""
+        """Yield the micro-batches of ``batch``; after the last one every rank has the gradients of the whole step."""
         yield batch
 
 
@@ -44,27 +44,27 @@ class Strategy:
     is_sharded = False
 
     def wrap(self, model: nn.Module, world: World) -> nn.Module:
-        """The model to call in training; ``model`` is on the rank's device, and nothing is restored yet."""
+        """Make the model to call in training; ``model`` is on the rank's device, and nothing is restored yet."""
         return model
 
     def data_shard(self, world: World) -> tuple[int, int]:
-        """Which shard of every batch is this rank's (its first), and of how many; ``(0, 1)`` is the whole batch."""
+        """Number of this rank's (first) shard of every batch, and of all shards; ``(0, 1)`` is the whole batch."""
         return world.rank, world.size
 
     def rng_stream(self, world: World) -> int:
-        """Ranks of the same stream draw the same random numbers; most strategies give each rank its own."""
+        """Choose a stream: its ranks draw the same random numbers; most strategies give each rank its own."""
         return world.rank
 
     def microbatches(self, model: nn.Module, world: World, seed: int) -> WholeBatch:
-        """How a rank divides its shard of a batch; ``model`` is the wrapped one."""
+        """Choose how a rank divides its shard of a batch; ``model`` is the wrapped one."""
         return WholeBatch()
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Within, backward passes accumulate gradients without averaging them; ``model`` is the wrapped one."""
+        """Accumulate gradients of backward passes within, without averaging them; ``model`` is the wrapped one."""
         return nullcontext()
 
     def stateful_parts(self, model: nn.Module, parts: dict[str, Stateful]) -> tuple[Stateful, dict[str, Stateful]]:
-        """What is saved for the model and for the other parts: they themselves, where a rank has all."""
+        """Choose what is saved for the model and for the other parts: they themselves, where a rank has all."""
         return model, parts
 
 
@@ -94,8 +94,13 @@ class DDPStrategy(Strategy):
 
 
 def rebuild_buckets(ddp: DistributedDataParallel) -> None:
-    """Run one backward pass through all parameters, but through no layer: it needs no data and changes no state.
+    """Let DistributedDataParallel rebuild its gradient buckets before the first step instead of after it.
 
+    DDP regroups its buckets once, after the first backward pass. With three ranks or more the position of a gradient
+    in its bucket decides in which order the ranks' parts are added, so the first step after *every* start is summed in
+    another order than the same step of a training that was never interrupted, and the weights differ in the last bits.
+
+    Runs one backward pass through all parameters, but through no layer: it needs no data and changes no state.
     Gradients arrive last parameter first, about as they do in training, so that communication still overlaps with
     the backward pass. They are cleared again. Call it on all ranks, before any gradient is needed.
     """

@@ -24,7 +24,7 @@ Metrics = Any
 
 
 class Stateful(Protocol):
-    """Torch's own protocol: optimizers, schedulers, scalers, modules and metrics follow it."""
+    """What can be saved: torch's own protocol, which optimizers, schedulers, modules and metrics follow."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -55,7 +55,7 @@ class TrainingState:
                     )
 
     def capture(self, *, shared: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What all ranks share, if ``shared``, and what this rank saves for itself."""
+        """Capture what all ranks share, if ``shared``, and what this rank saves for itself."""
         shared_state = self.capture_shared() if shared else {}
         return shared_state, {"rng": rng.capture(self.device), "metrics": capture_metrics(self.metrics)}
 
@@ -64,7 +64,7 @@ class TrainingState:
         return {**states, _PROGRESS: self.progress.state_dict()}
 
     def restore_or_begin(self, restored: RestoredSnapshot | None, world_size: int, start_from: Path | None) -> bool:
-        """True where the disk has all that the training resumes from; ``start_from`` is used without a snapshot.
+        """Restore, or begin from ``start_from`` or a seed; True where the disk has all that the training resumes from.
 
         Raises KeyError or ValueError, naming the part, where the snapshot lacks one, has one more, or does not fit.
         """
@@ -99,7 +99,7 @@ class TrainingState:
         self.progress.step = restored.step
 
     def find_non_finite(self, shared: dict[str, Any]) -> str | None:
-        """A reason not to keep the captured state ``shared``: weights that are not finite would end every attempt.
+        """Find a reason not to keep the state ``shared``: weights that are not finite would end every attempt.
 
         Checks the copy, so that training need not wait.
         """
@@ -137,8 +137,10 @@ class TrainingState:
                 _load(part, states[name], f"start_from: {path} does not fit {name!r}", "give a file of this very model")
 
     def _restore_parts(self, restored: RestoredSnapshot, world_size: int) -> None:
-        """In a world of another size no rank is its former self: its random numbers are drawn from seed, step and
-        stream, and metrics of former ranks are merged.
+        """Load every part of ``restored``.
+
+        In a world of another size no rank is its former self: its random numbers are drawn from seed, step and stream,
+        and metrics of former ranks are merged.
         """
         step, shared, parts = restored.step, restored.shared_state, self._parts
         _compare(set(parts), set(shared) - {_PROGRESS}, step)
@@ -165,7 +167,7 @@ def prepare_metrics(metrics: Metrics, device: torch.device) -> None:
 
 
 def capture_metrics(metrics: Metrics) -> dict[str, Any]:
-    """The state of this rank's metrics."""
+    """Capture the state of this rank's metrics."""
     return {
         name: {"state": metric.state_dict(), "updates": metric.update_count}
         for name, metric in _members(metrics).items()
@@ -201,7 +203,7 @@ def _members(metrics: Metrics) -> dict[str, Any]:
 
 
 def _compare(expected: set[str], found: set[str], step: int) -> None:
-    """A part too many is refused as well: without it the training would continue differently than it began."""
+    """Refuse a missing part, and one too many, without which the training would continue differently: KeyError."""
     if missing := expected - found:
         raise KeyError(f"the snapshot of step {step} has no {min(missing)!r}, only {sorted(found)}: {_HINT}")
     if extra := found - expected:

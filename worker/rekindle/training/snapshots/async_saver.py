@@ -20,7 +20,9 @@ _FAILURE_TIMEOUT = 10.0  # seconds that a failed run waits for its pending snaps
 
 @dataclass(slots=True)
 class BestTracker:
-    """The same on every rank. ``monitor`` is that of ``SnapshotPolicy``; None where no best snapshot is requested.
+    """The best snapshot so far, by a metric that the script logs; the same on every rank.
+
+    ``monitor`` is that of ``SnapshotPolicy``; None where no best snapshot is requested.
 
     Only what was logged at the very step of a snapshot counts for it: the accuracy of a model is not that of the model
     ten steps later. Raises ValueError where ``monitor`` names no metric.
@@ -37,7 +39,7 @@ class BestTracker:
             metric_of(self.monitor)
 
     def on_logged(self, points: list[MetricPoint]) -> None:
-        """``points`` are averaged over the ranks."""
+        """Note the metric in ``points``, which are averaged over the ranks."""
         if self.monitor is None:
             return
         name = metric_of(self.monitor)
@@ -46,25 +48,25 @@ class BestTracker:
                 self.logged, self._value, self._step = True, value, point.step
 
     def score_of(self, step: int) -> Score | None:
-        """The score of a snapshot of ``step``, the one that was finished last."""
+        """Score of a snapshot of ``step``, the one that was finished last; None where the metric was not logged."""
         if self.monitor is None or step != self._step or not math.isfinite(self._value):
             return None
         return Score(self.monitor, self._value)
 
     def would_be_best(self, step: int) -> bool:
-        """A snapshot of ``step`` would be the best."""
+        """True where a snapshot of ``step`` would be the best."""
         score = self.score_of(step)
         return score is not None and score.is_better_than(self.best)
 
     def on_saved(self, score: Score | None) -> None:
-        """A snapshot of ``score`` is on disk."""
+        """Note that a snapshot of ``score`` is on disk."""
         if score is not None and score.is_better_than(self.best):
             self.best = score
 
 
 @dataclass(slots=True)
 class AsyncSaver:
-    """Every method but ``in_progress`` is called by all ranks at the same step boundary.
+    """Saves a run; every method but ``in_progress`` is called by all ranks at the same step boundary.
 
     ``capture`` returns the state that the ranks share and this rank's own.
     """
@@ -83,7 +85,7 @@ class AsyncSaver:
 
     @property
     def in_progress(self) -> bool:
-        """This rank still writes a snapshot."""
+        """True while this rank still writes a snapshot."""
         return self.snapshots.in_progress
 
     def async_save(self, *, to_shm: bool = False) -> None:
@@ -107,7 +109,7 @@ class AsyncSaver:
         self._add_wait(blocked)
 
     def skip(self) -> None:
-        """A snapshot is due while the one before is being written: the training does not wait for the disk.
+        """Skip a snapshot that is due while the one before is being written: training does not wait for the disk.
 
         One in shared memory is soon written, and must not cost a snapshot: it only delays it.
         """
@@ -118,7 +120,7 @@ class AsyncSaver:
         self.schedule.last_at = time.monotonic()
 
     def wait(self) -> SaveResult | None:
-        """The result of the pending snapshot, if there is one. Raises what ``Snapshots.save`` does."""
+        """Wait for the pending snapshot, if there is one. Raises what ``Snapshots.save`` does."""
         if not self.snapshots.pending:
             return None
         phase, started = reporter().phase, time.monotonic()
@@ -145,7 +147,7 @@ class AsyncSaver:
             reporter().update_status(snapshot_policy=self.schedule.describe(time.monotonic()))
 
     def finish(self, *, succeeded: bool) -> None:
-        """Nothing is pending after a success: free the shared memory if the disk is as recent.
+        """Free the shared memory after a success, where nothing is pending, if the disk is as recent.
 
         A failed run's pending snapshot may still be committed, if the other ranks have not failed too.
         """

@@ -4,7 +4,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,20 +25,18 @@ from rekindle.contract.score import Score
 
 T = TypeVar("T")
 
-CACHE_TIMEOUT = (
-    75.0  # seconds: a client of NFS keeps names, also absent ones, and sizes for 60 unless configured otherwise
-)
+CACHE_TIMEOUT = 75.0  # seconds: a client of NFS keeps names, also absent ones, and sizes for 60 by default
 _FIRST_PAUSE, _MAX_PAUSE = 0.05, 10.0  # seconds between two tries
 _CHUNK = 1 << 20  # bytes
 
 
 class HiddenError(BadSnapshotError):
-    """Missing, short or other bytes: damage, or what the cache of a network file system hides for a while."""
+    """Raised for missing, short or other bytes: damage, or what a network file system hides for a while."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotStorage(SnapshotDir):
-    """Used by rank 0 alone, except for ``temporary``.
+    """The snapshot directory as rank 0 changes it; other ranks use ``temporary`` alone.
 
     ``generation`` is part of the name of what this launch has not finished; ``pins`` is the file with the
     steps that are never deleted, where there is a server to write it.
@@ -51,7 +49,7 @@ class SnapshotStorage(SnapshotDir):
         return self._marked("tmp", step)
 
     def scores(self) -> dict[int, Score]:
-        """Of the snapshots that have one, by step."""
+        """Read the scores of the snapshots that have one, by step."""
         manifests = (self.manifest(step) for step in self.steps())
         return {found.step: found.score for found in manifests if found is not None and found.score is not None}
 
@@ -117,7 +115,7 @@ class SnapshotStorage(SnapshotDir):
                 shutil.rmtree(entry, ignore_errors=True)
 
     def _delete(self, step: int) -> None:
-        """A pin that arrives meanwhile is either seen here, or finds the snapshot gone."""
+        """Delete a snapshot so that a pin that arrives meanwhile is either seen here, or finds it gone."""
         trash = self._marked("trash", step)
         self.path(step).rename(trash)
         if self._is_pinned(step):
@@ -129,7 +127,7 @@ class SnapshotStorage(SnapshotDir):
         return self.pins is not None and step in read_pins(self.pins)
 
     def _was_renamed(self, step: int) -> bool:
-        """The server of a network file system may rename and lose the answer; then the second try finds nothing."""
+        """True where a network file system has renamed and lost the answer, so that the second try finds nothing."""
         refresh(self.root)
         return self.path(step).exists() and not self.temporary(step).exists()
 
@@ -159,24 +157,24 @@ def verify(directory: Path, *, step: int, job_id: str | None, timeout: float = 0
             raise BadSnapshotError(f"its manifest has step {manifest.step}, its directory {step}")
         if None not in (manifest.job_id, job_id) and manifest.job_id != job_id:
             raise BadSnapshotError(f"it belongs to job {manifest.job_id}, this is job {job_id}")
-        _verify_files(directory, manifest, manifest.files)
+        _verify_files(directory, manifest.files)
         return manifest
 
     return await_visible(check, directory, timeout)
 
 
 def verify_files(
-    directory: Path, manifest: Manifest, names: list[str], *, content: bool = True, timeout: float = 0.0
+    directory: Path, files: Mapping[str, FileRecord], *, content: bool = True, timeout: float = 0.0
 ) -> None:
-    """As ``verify``, of the files ``names`` alone: what rank 0 has verified, as another machine sees it.
+    """Verify ``files`` alone, like ``verify``: what rank 0 has verified, as another machine sees it.
 
     Without ``content`` only that they are there, and their sizes.
     """
-    await_visible(lambda: _verify_files(directory, manifest, names, content=content), directory, timeout)
+    await_visible(lambda: _verify_files(directory, files, content=content), directory, timeout)
 
 
 def await_visible(check: Callable[[], T], directory: Path, timeout: float) -> T:
-    """What ``check`` returns, called again for ``timeout`` seconds while it finds too little in ``directory``.
+    """Call ``check`` again, for ``timeout`` seconds, while it finds too little in ``directory``; return its result.
 
     A network file system promises that who opens a file sees what was written before it was closed (close-to-open), but
     a name looked up too early may stay absent until its directory is opened again. Raises what ``check`` does.
@@ -221,10 +219,10 @@ def _read_manifest(directory: Path) -> Manifest:
         raise BadSnapshotError(f"it cannot be read: {error}") from error
 
 
-def _verify_files(directory: Path, manifest: Manifest, names: Iterable[str], *, content: bool = True) -> None:
-    for name in names:
+def _verify_files(directory: Path, files: Mapping[str, FileRecord], *, content: bool = True) -> None:
+    for name, record in files.items():
         try:
-            _verify_file(directory, name, manifest.files[name], content=content)
+            _verify_file(directory, name, record, content=content)
         except FileNotFoundError as error:
             raise HiddenError(f"{name} is missing") from error
         except (NotADirectoryError, IsADirectoryError) as error:
@@ -232,7 +230,7 @@ def _verify_files(directory: Path, manifest: Manifest, names: Iterable[str], *, 
 
 
 def _verify_file(directory: Path, name: str, record: FileRecord, *, content: bool = True) -> None:
-    """Opened before its size is asked: a network file system compares only an opened file with its server."""
+    """Open the file before its size is asked: a network file system compares only an opened one with its server."""
     digest = hashlib.sha256()
     with (directory / name).open("rb") as file:
         size = os.fstat(file.fileno()).st_size

@@ -44,14 +44,14 @@ class ShardSlice:
         return tuple(start + length for start, length in zip(self.offset, self.shape, strict=True))
 
     def overlap(self, other: "ShardSlice") -> "ShardSlice":
-        """What both cover; its size is 0 where that is nothing."""
+        """Slice that both cover; its size is 0 where that is nothing."""
         starts = [max(pair) for pair in zip(self.offset, other.offset, strict=True)]
         stops = [min(pair) for pair in zip(self.stop, other.stop, strict=True)]
         shape = tuple(max(0, stop - start) for start, stop in zip(starts, stops, strict=True))
         return ShardSlice(tuple(starts), shape)
 
     def within(self, outer: "ShardSlice") -> tuple[slice, ...]:
-        """The index of this part in a tensor that holds ``outer``."""
+        """Index of this part in a tensor that holds ``outer``."""
         starts = [own - outer_start for own, outer_start in zip(self.offset, outer.offset, strict=True)]
         return tuple(slice(start, start + length) for start, length in zip(starts, self.shape, strict=True))
 
@@ -62,7 +62,7 @@ def find_dtensors(state: Any) -> dict[KeyPath, "DTensor"]:
 
 
 def split_shards(state: dict[str, Any]) -> tuple[dict[str, Any], Shards | None]:
-    """``state`` with a tensor without data for each DTensor, and what this rank saves of them; None where it has none.
+    """Replace each DTensor by a tensor without data, and return what this rank saves of them; None where it has none.
 
     Of a shard that several ranks have, one of them saves it. Raises ValueError for a tensor that is yet to be summed
     over the ranks.
@@ -87,7 +87,7 @@ def split_shards(state: dict[str, Any]) -> tuple[dict[str, Any], Shards | None]:
 
 
 def unflatten(shards: Shards) -> dict[str, Any]:
-    """The tensors of ``shards`` in dicts, like the state that they come from."""
+    """Put the tensors of ``shards`` in dicts, like the state that they come from."""
     state: dict[str, Any] = {}
     for path, (_, tensor) in shards.items():
         inner = state
@@ -98,12 +98,12 @@ def unflatten(shards: Shards) -> dict[str, Any]:
 
 
 def slices_of(shards: Shards) -> dict[KeyPath, ShardSlice]:
-    """Which part of each tensor ``shards`` holds."""
+    """Describe which part of each tensor ``shards`` holds."""
     return {path: ShardSlice(offset, tuple(tensor.shape)) for path, (offset, tensor) in shards.items()}
 
 
 def check_coverage(state: dict[str, Any], saved: list[dict[KeyPath, ShardSlice]]) -> str | None:
-    """Why ``state`` could not be restored from what the ranks have saved, or None.
+    """Explain why ``state`` could not be restored from what the ranks have saved, or return None.
 
     Each element of each tensor must be there once.
     """
@@ -134,11 +134,11 @@ class ShardFiles:
         return shards
 
     def _load(self, rank: int, tensor: Tensor) -> Tensor:
-        """The data of a tensor of ``_open``, from the file of ``rank``."""
+        """Load the data of a tensor of ``_open`` from the file of ``rank``."""
         return tensor
 
     def read(self, path: KeyPath, part: ShardSlice, dtype: torch.dtype) -> Tensor:
-        """A copy of one part of a tensor. Raises ValueError where the files do not have all of it."""
+        """Copy one part of a tensor. Raises ValueError where the files do not have all of it."""
         found, missing = torch.empty(part.shape, dtype=dtype), part.size
         for rank, shards in enumerate(self._ranks):
             if path not in shards or not missing:
@@ -155,7 +155,7 @@ class ShardFiles:
 
 
 class RemoteShardFiles(ShardFiles):
-    """The same on a network file system, for files that ranks on other machines have written.
+    """Shards on a network file system, in files that ranks on other machines have written.
 
     Nothing is mapped into memory: a page that the server does not return would end the process by SIGBUS, where a read
     raises OSError. ``check`` is called with the name of a file before the first of its data are read, and raises where
@@ -168,7 +168,7 @@ class RemoteShardFiles(ShardFiles):
         super().__init__(directory, world_size)
 
     def _open(self, path: Path) -> Shards:
-        """Tensors without data, whose storages have their offset in the file."""
+        """Open the file as tensors without data, whose storages have their offset in the file."""
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         with FakeTensorMode():
@@ -190,7 +190,7 @@ class RemoteShardFiles(ShardFiles):
 
 
 def reshard(state: Any, layout: Mapping[KeyPath, "DTensor"], files: ShardFiles | None = None) -> Any:
-    """``state`` with a DTensor wherever ``layout`` has one, sharded like it, and whole tensors everywhere else.
+    """Put a DTensor into ``state`` wherever ``layout`` has one, sharded like it, and whole tensors everywhere else.
 
     Tensors without data are read from ``files``; no rank reads more than it needs. Raises ValueError for a tensor of
     another shape than its layout.
@@ -211,17 +211,17 @@ def reshard(state: Any, layout: Mapping[KeyPath, "DTensor"], files: ShardFiles |
 
 
 def needed_parts(state: Any, layout: Mapping[KeyPath, "DTensor"]) -> dict[KeyPath, ShardSlice]:
-    """What ``reshard`` reads from files on this rank."""
+    """Slices that ``reshard`` reads from files on this rank."""
     return {path: _needed_part(tensor, layout.get(path)) for path, tensor in _tensors(state).items() if tensor.is_meta}
 
 
 def overlaps(saved: Mapping[KeyPath, ShardSlice], needed: Mapping[KeyPath, ShardSlice]) -> bool:
-    """A file with ``saved`` has something of ``needed``."""
+    """True where a file with ``saved`` has something of ``needed``."""
     return any(path in saved and saved[path].overlap(part).size for path, part in needed.items())
 
 
 def _needed_part(tensor: Tensor, target: "DTensor | None") -> ShardSlice:
-    """All of it, unless it is to be sharded like ``target``."""
+    """Slice of ``tensor`` that this rank needs: all of it, unless it is to be sharded like ``target``."""
     if target is None or target.shape != tensor.shape:
         return ShardSlice((0,) * tensor.dim(), tuple(tensor.shape))
     return _slice_of(target)
@@ -241,7 +241,7 @@ def _like(target: "DTensor", part: Tensor) -> Tensor:
 
 
 def _slice_of(tensor: "DTensor") -> ShardSlice:
-    """The part of this rank, which may be empty."""
+    """Slice of ``tensor`` that this rank has, which may be empty."""
     if tensor.device_mesh.get_coordinate() is None:
         return ShardSlice((0,) * tensor.dim(), (0,) * tensor.dim())
     (chunk,) = tensor.__create_chunk_list__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -249,7 +249,7 @@ def _slice_of(tensor: "DTensor") -> ShardSlice:
 
 
 def _saves(tensor: "DTensor") -> bool:
-    """Whether this rank saves its shard: if its mesh has rank 0, and it is the first of the ranks with the same shard.
+    """True where this rank saves its shard: its mesh has rank 0, and it is the first of the ranks with the same shard.
 
     Another mesh has another tensor, most often an equal one: with tensor parallelism, say, a layer that is not split
     has a mesh at each place of a split one.
@@ -274,7 +274,7 @@ def _tensors(state: Any) -> dict[KeyPath, Tensor]:
 
 
 def map_tensors(value: Any, change: Callable[[KeyPath, Tensor], Tensor], path: KeyPath = ()) -> Any:
-    """``value`` with ``change`` made to every tensor in its dicts, lists and tuples."""
+    """Copy ``value`` with ``change`` made to every tensor in its dicts, lists and tuples."""
     if isinstance(value, Tensor):
         return change(path, value)
     if isinstance(value, dict):

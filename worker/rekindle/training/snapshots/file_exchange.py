@@ -28,7 +28,7 @@ class Transfer:
 def plan_transfers(
     nodes: Sequence[int], holders: Mapping[str, Sequence[int]], wanted: Sequence[Sequence[str]]
 ) -> list[Transfer]:
-    """What is to be sent, and in which order, so that each node has every file that one of its ranks wants.
+    """Plan what is sent, in which order, so that each node has every file that one of its ranks wants.
 
     ``nodes``: the node of each rank; ``holders``: the nodes that have each file; ``wanted``: the files that each
     rank wants. A node that has received a file passes it on, so no node sends it to all others. Raises KeyError,
@@ -57,50 +57,41 @@ def plan_transfers(
 
 
 @dataclass(slots=True)
-class Outgoing:
-    """Files that this rank reads, front to back, to send them to ``target``; they are verified on the way."""
+class FileStream:
+    """Files that are sent to, or received from, the rank ``peer``, front to back; they are verified on the way."""
 
-    target: int
+    peer: int
     directory: Path
     files: Mapping[str, FileRecord]
     problem: str | None = None
 
-    def messages(self) -> Iterator[bytearray]:
-        """Zeros in place of what cannot be read: the other side expects as many bytes, and notices."""
+    def read(self) -> Iterator[bytearray]:
+        """Yield the messages to send; zeros replace what cannot be read: the peer expects as many, and notices."""
+        for file, size in self._parts("r"):
+            yield file.read(size)
+
+    def write(self) -> Iterator[bytearray]:
+        """Yield buffers that are to be filled before the next one is requested; what cannot be written is dropped."""
+        for file, size in self._parts("w"):
+            buffer = bytearray(size)
+            yield buffer
+            file.write(buffer)
+
+    def _parts(self, mode: str) -> Iterator[tuple["_Verified", int]]:
         for name, record in self.files.items():
-            with _Verified(self.directory / name, record, "r") as file:
-                for size in _sizes(record):
-                    yield file.read(size)
-                self.problem = self.problem or file.problem
+            with _Verified(self.directory / name, record, mode) as file:
+                for start in range(0, record.bytes, _CHUNK):
+                    yield file, min(_CHUNK, record.bytes - start)
+            self.problem = self.problem or file.problem
 
 
-@dataclass(slots=True)
-class Incoming:
-    """Files that ``source`` sends, as ``Outgoing`` does, written to ``directory``."""
-
-    source: int
-    directory: Path
-    files: Mapping[str, FileRecord]
-    problem: str | None = None
-
-    def buffers(self) -> Iterator[bytearray]:
-        """Buffers to be filled before the next one is asked for; what cannot be written is dropped."""
-        for name, record in self.files.items():
-            with _Verified(self.directory / name, record, "w") as file:
-                for size in _sizes(record):
-                    buffer = bytearray(size)
-                    yield buffer
-                    file.write(buffer)
-                self.problem = self.problem or file.problem
-
-
-def exchange(world: World, outgoing: Sequence[Outgoing], incoming: Sequence[Incoming]) -> str | None:
+def exchange(world: World, outgoing: Sequence[FileStream], incoming: Sequence[FileStream]) -> str | None:
     """Send and receive all at once; returns the first problem. Raises RuntimeError where another rank is lost.
 
     The ranks concerned must call it, with matching arguments, and nobody else may use ``world`` meanwhile.
     """
-    sends = [(each.target, each.messages()) for each in outgoing]
-    receives = [(each.source, each.buffers()) for each in incoming]
+    sends = [(each.peer, each.read()) for each in outgoing]
+    receives = [(each.peer, each.write()) for each in incoming]
     while sends or receives:
         pending = []
         for streams, start in ((receives, dist.irecv), (sends, dist.isend)):
@@ -115,14 +106,7 @@ def exchange(world: World, outgoing: Sequence[Outgoing], incoming: Sequence[Inco
         for work, _ in pending:
             if work is not None:
                 work.wait()
-    problems = [each.problem for each in outgoing] + [each.problem for each in incoming]
-    return next((problem for problem in problems if problem is not None), None)
-
-
-def _sizes(record: FileRecord) -> Iterator[int]:
-    """Of the messages that a file is sent in."""
-    for start in range(0, record.bytes, _CHUNK):
-        yield min(_CHUNK, record.bytes - start)
+    return next((each.problem for each in (*outgoing, *incoming) if each.problem is not None), None)
 
 
 class _Verified:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
@@ -37,7 +37,7 @@ Layout = Callable[[], dict[str, Any]]
 
 
 class StorageUnavailableError(SnapshotError):
-    """The disk cannot be read now; that is no evidence against a snapshot."""
+    """Raised where the disk cannot be read now; that is no evidence against a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class RestoredSnapshot:
     world_size: int
     shared_state: dict[str, Any]
     rank_states: list[dict[str, Any]]
-    skipped: list[SkippedSnapshot]
     from_disk: bool = True  # else from shared memory
+    skipped: list[SkippedSnapshot] = field(default_factory=list)  # those that were tried before
 
 
 Selection = tuple[Manifest | None, Path, list[SkippedSnapshot]]  # the snapshot, its directory, and those skipped
@@ -72,14 +72,14 @@ _Read = tuple[RestoredSnapshot | None, str | SnapshotError | None]  # what a ran
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLoader:
-    """Where ``layout`` gives a state with a DTensor, one that is sharded like it is restored, else the whole tensor."""
+    """Loads the snapshot to resume from; tensors are sharded where ``layout`` gives a state with DTensors."""
 
     world: World
     disk: SnapshotWriter
     layout: Layout | None
 
     def load(self, shm: SnapshotWriter | None) -> RestoredSnapshot | None:
-        """What ``Snapshots.restore`` returns; ``shm`` may hold a later snapshot. All ranks must call it."""
+        """Load what ``Snapshots.restore`` returns; ``shm`` may hold a later snapshot. All ranks must call it."""
         unloadable: Unloadable = {}
         skipped: list[SkippedSnapshot] = []
         nodes = NodeCopies(self.world, shm.storage, shm.job_id, shm.void) if isinstance(shm, NodeCopyWriter) else None
@@ -89,10 +89,10 @@ class SnapshotLoader:
             if manifest is None:
                 return None
             if nodes is None or directory not in copies:
-                restored, problem = self._read_verified(directory, manifest, skipped)
+                restored, problem = self._read_verified(directory, manifest)
             else:
                 try:
-                    restored, problem = self._read_copy(nodes, copies[directory], skipped)
+                    restored, problem = self._read_copy(nodes, copies[directory])
                 except LostPartError:
                     del copies[directory]
                     continue
@@ -105,7 +105,7 @@ class SnapshotLoader:
             if not problems and restored is not None:
                 if self.world.rank == 0:
                     self._quarantine(unloadable)
-                return restored
+                return replace(restored, skipped=skipped)
             unloadable[directory] = SkippedSnapshot(manifest.step, str(problems[0]))
 
     def _select(
@@ -115,7 +115,7 @@ class SnapshotLoader:
         unloadable: Unloadable,
         skipped: list[SkippedSnapshot],
     ) -> tuple[Manifest | None, Path]:
-        """As rank 0 has selected; what it has skipped is reported, and added to ``skipped``."""
+        """Get what rank 0 has selected; what it has skipped is reported, and added to ``skipped``."""
         own = select(self.disk, shm, copies, unloadable) if self.world.rank == 0 else None
         selected = self.world.broadcast(own)
         if isinstance(selected, SnapshotError):
@@ -130,8 +130,8 @@ class SnapshotLoader:
                     reporter().skipped(each.step, each.reason)
         return manifest, directory
 
-    def _read_copy(self, nodes: NodeCopies, copy: NodeCopy, skipped: list[SkippedSnapshot]) -> "_Read":
-        """As ``_read``, of what the machines have in memory: what this one lacks is fetched first.
+    def _read_copy(self, nodes: NodeCopies, copy: NodeCopy) -> _Read:
+        """Read what the machines have in memory: what this one lacks is fetched first.
 
         Raises LostPartError, on all ranks, where nobody has it all.
         """
@@ -143,13 +143,12 @@ class SnapshotLoader:
             with suppress(UnpicklingError):  # which ``_read`` reports
                 needed = needed_parts(read_state(directory / MODEL), self._layout())
             nodes.collect(copy, [name for name, saved in slices.items() if overlaps(saved, needed)])
-        files = partial(ShardFiles, directory, manifest.world_size, partial=True)
-        return self._read(directory, manifest, skipped, files)
+        return self._read(directory, manifest, partial(ShardFiles, directory, manifest.world_size, partial=True))
 
-    def _read_verified(self, directory: Path, manifest: Manifest, skipped: list[SkippedSnapshot]) -> "_Read":
-        """As ``_read``. On another machine than rank 0's, which has verified it, this rank verifies what it reads."""
+    def _read_verified(self, directory: Path, manifest: Manifest) -> _Read:
+        """Read a snapshot that rank 0 has verified; on another machine than rank 0's, this rank verifies it, too."""
         if not self.world.spans_machines or self.world.node == self.world.nodes[0]:
-            return self._read(directory, manifest, skipped, lambda: ShardFiles(directory, manifest.world_size))
+            return self._read(directory, manifest, partial(ShardFiles, directory, manifest.world_size))
         shards = [shard_file(rank) for rank in range(manifest.world_size)] if manifest.sharded else []
 
         def check(name: str) -> None:
@@ -158,28 +157,24 @@ class SnapshotLoader:
         try:
             self._verify(directory, manifest, shards, content=False)
             self._verify(directory, manifest, [MODEL, *map(rank_file, self._former_ranks(manifest))])
-            return self._read(
-                directory, manifest, skipped, lambda: RemoteShardFiles(directory, manifest.world_size, check)
-            )
+            return self._read(directory, manifest, partial(RemoteShardFiles, directory, manifest.world_size, check))
         except BadSnapshotError as error:
             return None, f"on rank {self.world.rank}, {error}"
         except OSError as error:
             return None, storage_unavailable(directory, error)
 
-    def _read(
-        self, directory: Path, manifest: Manifest, skipped: list[SkippedSnapshot], shard_files: Callable[[], ShardFiles]
-    ) -> "_Read":
-        """What this rank loads, or why it cannot, although the snapshot is as it was written."""
+    def _read(self, directory: Path, manifest: Manifest, shard_files: Callable[[], ShardFiles]) -> _Read:
+        """Read what this rank loads, or find why it cannot, although the snapshot is as it was written."""
         try:
             shared = self._read_shared(directory, manifest, shard_files)
             own = [read_state(directory / rank_file(rank)) for rank in self._former_ranks(manifest)]
         except UnpicklingError as error:
             return None, f"it cannot be loaded: {unloadable_part(error)}"
         on_disk = directory.parent == self.disk.storage.root
-        return RestoredSnapshot(manifest.step, manifest.epoch, manifest.world_size, shared, own, skipped, on_disk), None
+        return RestoredSnapshot(manifest.step, manifest.epoch, manifest.world_size, shared, own, on_disk), None
 
     def _former_ranks(self, manifest: Manifest) -> range:
-        """Those that this rank replaces."""
+        """Former ranks that this rank replaces."""
         return range(self.world.rank, manifest.world_size, self.world.size)
 
     def _read_shared(
@@ -201,18 +196,19 @@ class SnapshotLoader:
         return {} if self.layout is None else find_dtensors(self.layout())
 
     def _verify(self, directory: Path, manifest: Manifest, names: list[str], *, content: bool = True) -> None:
-        """Raises BadSnapshotError, and OSError where the disk stays unavailable."""
+        """Verify files. Raises BadSnapshotError, and OSError where the disk stays unavailable."""
         deadline = time.monotonic() + STORAGE_TIMEOUT
         while True:
             try:
-                return verify_files(directory, manifest, names, content=content, timeout=CACHE_TIMEOUT)
+                files = {name: manifest.files[name] for name in names}
+                return verify_files(directory, files, content=content, timeout=CACHE_TIMEOUT)
             except OSError:
                 if time.monotonic() >= deadline:
                     raise
             time.sleep(RETRY_INTERVAL)
 
     def _quarantine(self, unloadable: Unloadable) -> None:
-        """An older snapshot is known to be good now. Rank 0 only."""
+        """Quarantine unloadable snapshots, now that an older one is known to be good. Rank 0 only."""
         for directory, each in unloadable.items():
             if directory.parent == self.disk.storage.root:
                 self.disk.storage.quarantine(each.step)
@@ -221,7 +217,7 @@ class SnapshotLoader:
 def select(
     disk: SnapshotWriter, shm: SnapshotWriter | None, copies: dict[Path, NodeCopy], unloadable: Unloadable
 ) -> Selection | SnapshotError:
-    """The latest intact snapshot; the error is for all ranks. Rank 0 only.
+    """Select the latest intact snapshot; the error is for all ranks. Rank 0 only.
 
     Waits for unavailable storage; then this attempt ends, and the next one may find it available. Nor does a training
     start from the beginning where there are snapshots, and none that can be loaded.
@@ -261,7 +257,7 @@ def _select_once(
 
 
 def _select_on_disk(disk: SnapshotWriter, unloadable: Unloadable) -> tuple[Manifest | None, list[SkippedSnapshot]]:
-    """Raises OSError or SnapshotError where the disk cannot be read."""
+    """Select the latest intact one on disk. Raises OSError or SnapshotError where the disk cannot be read."""
     timeout = CACHE_TIMEOUT if disk.world.spans_machines else 0.0
     disk.storage.clean_leftovers()
     skipped: list[SkippedSnapshot] = []
@@ -282,27 +278,22 @@ def _select_on_disk(disk: SnapshotWriter, unloadable: Unloadable) -> tuple[Manif
 def _select_copy(
     shm: SnapshotWriter | None, copies: dict[Path, NodeCopy], unloadable: Unloadable
 ) -> tuple[Manifest | None, Path]:
-    """The latest in memory: of this machine, ``shm``, or of several, where ``copies`` are in order."""
+    """Select the latest in memory: of several machines, whose ``copies`` are in order, or of this one, in ``shm``.
+
+    A snapshot that is damaged, or is stored where another user could have written it, is ignored.
+    """
     for directory, copy in copies.items():
         if directory not in unloadable:
             return copy.manifest, directory
-    found = None if shm is None else _select_in_shm(shm, unloadable)
-    return found, Path() if found is None or shm is None else shm.storage.path(found.step)
-
-
-def _select_in_shm(shm: SnapshotWriter, unloadable: Unloadable) -> Manifest | None:
-    """A snapshot that is damaged, or is stored where another user could have written it, is ignored."""
-    storage = shm.storage
-    if not storage.root.exists():
-        return None
-    with suppress(OSError):
-        ensure_private_dir(storage.root)
-        storage.clean_leftovers()
-        for step in storage.steps():
-            if storage.path(step) not in unloadable:
-                with suppress(BadSnapshotError):
-                    return verify(storage.path(step), step=step, job_id=shm.job_id)
-    return None
+    if shm is not None and shm.storage.root.exists():
+        with suppress(OSError):
+            ensure_private_dir(shm.storage.root)
+            shm.storage.clean_leftovers()
+            for directory in map(shm.storage.path, shm.storage.steps()):
+                if directory not in unloadable:
+                    with suppress(BadSnapshotError):
+                        return verify(directory, step=int(directory.name), job_id=shm.job_id), directory
+    return None, Path()
 
 
 def storage_unavailable(path: Path, error: OSError) -> StorageUnavailableError:

@@ -1,4 +1,11 @@
-"""Restoring from the memory of several nodes: what each has of a snapshot is gathered where it is needed."""
+"""Snapshots in the memory of several nodes: each keeps what its ranks save, and a copy of its neighbour's.
+
+So a node that is lost takes nothing with it that another one does not have. To restore, what each has of a snapshot
+is gathered where it is needed. The nodes form a ring in the order of their numbers, and each sends to the next.
+
+``<job's directory in /dev/shm>/<generation>-n<node>/000000000040`` has a part of the files of a snapshot, and the
+manifest of them all.
+"""
 
 import os
 import shutil
@@ -23,7 +30,7 @@ from rekindle.contract.safe_open import open_regular
 from rekindle.training.process_group import World
 from rekindle.training.snapshots.directory import SnapshotStorage, verify_files, write_manifest
 from rekindle.training.snapshots.dtensor_io import KeyPath, ShardSlice, slices_of
-from rekindle.training.snapshots.file_exchange import Incoming, Outgoing, Transfer, exchange, plan_transfers
+from rekindle.training.snapshots.file_exchange import FileStream, Transfer, exchange, plan_transfers
 from rekindle.training.snapshots.shared_memory import (
     SpaceRequest,
     check_free_space,
@@ -43,7 +50,7 @@ from rekindle.training.snapshots.writer import (
 
 
 class LostPartError(Exception):
-    """No node has an intact copy of some file of the snapshot any more; the same on all ranks."""
+    """Raised on all ranks where no node has an intact copy of some file of the snapshot any more."""
 
 
 @dataclass(slots=True)
@@ -60,7 +67,7 @@ class NodeCopy:
 
 @dataclass(slots=True)
 class NodeCopies:
-    """Every method is called by all ranks. ``storage`` is this node's, see ``node_storage``."""
+    """Restores from the nodes' memory; all ranks call every method. ``storage`` is that of ``node_storage``."""
 
     world: World
     storage: SnapshotStorage
@@ -69,7 +76,7 @@ class NodeCopies:
     _found: dict[bytes, list[Path]] = field(default_factory=dict)  # here: directories of each snapshot, by its manifest
 
     def offered(self) -> list[NodeCopy]:
-        """All snapshots of which the nodes together have every file, latest first; nothing is read yet."""
+        """List the snapshots of which the nodes together have every file, latest first; nothing is read yet."""
         own: list[tuple[bytes, list[str]]] = []
         self._found = self._scan()
         if self.world.leads_node:
@@ -85,11 +92,11 @@ class NodeCopies:
         return sorted(complete, key=lambda copy: (copy.manifest.step, copy.manifest.created_at), reverse=True)
 
     def key(self, copy: NodeCopy) -> Path:
-        """Stands for the directory of ``copy``, which is on several nodes."""
+        """Path that stands for the directory of ``copy``, which is on several nodes."""
         return self.storage.root.parent / copy.manifest.generation / step_name(copy.manifest.step)
 
     def collect(self, copy: NodeCopy, names: Sequence[str]) -> Path:
-        """A directory of this node with the files ``names`` of ``copy``, verified; its other ranks' are in it, too.
+        """Gather the verified files ``names`` of ``copy`` in a directory of this node, with those of its other ranks.
 
         Raises LostPartError where a file is intact on no node, on all ranks; RuntimeError where a rank is lost.
         """
@@ -106,7 +113,7 @@ class NodeCopies:
         raise LostPartError("its files cannot be gathered")
 
     def slices(self, copy: NodeCopy, names: Sequence[str]) -> dict[str, dict[KeyPath, ShardSlice]]:
-        """Which part of which tensor each of the shard files ``names`` has, read where it is.
+        """Read which part of which tensor each of the shard files ``names`` has, where it is.
 
         Raises LostPartError where one can be read nowhere, on all ranks.
         """
@@ -145,7 +152,7 @@ class NodeCopies:
         return target
 
     def _divide(self, wanted: Sequence[Sequence[str]]) -> list[list[str]]:
-        """Of the files that each rank wants, those that it cares for: the first of a node that wants it."""
+        """Leave each file to one rank of a node: the first one that wants it."""
         seen: set[tuple[int, str]] = set()
         divided: list[list[str]] = []
         for node, names in zip(self.world.nodes, wanted, strict=True):
@@ -172,7 +179,7 @@ class NodeCopies:
         return found
 
     def _path(self, copy: NodeCopy, name: str) -> Path:
-        """Where this node has a file. Raises FileNotFoundError."""
+        """Find a file of this node. Raises FileNotFoundError."""
         for directory in self._found.get(copy.manifest.encoded(), []):
             if (directory / name).exists():
                 return directory / name
@@ -188,14 +195,14 @@ class NodeCopies:
             files = {each.name: copy.manifest.files[each.name]}
             if each.source == rank:
                 path = self._source(copy, each.name, target)
-                exchange(self.world, [Outgoing(each.target, path.parent, files)], [])
-            elif each.target == rank and exchange(self.world, [], [Incoming(each.source, target, files)]) is not None:
+                exchange(self.world, [FileStream(each.target, path.parent, files)], [])
+            elif each.target == rank and exchange(self.world, [], [FileStream(each.source, target, files)]):
                 (target / each.name).unlink(missing_ok=True)
                 bad.append((each.name, self.world.nodes[each.source]))
         return bad
 
     def _source(self, copy: NodeCopy, name: str, target: Path) -> Path:
-        """A file to be sent: this node's own, or what it has received before. It need not exist."""
+        """Find a file to be sent: this node's own, or what it has received before. It need not exist."""
         with suppress(OSError):
             return self._path(copy, name)
         return target / name
@@ -204,7 +211,7 @@ class NodeCopies:
         """Verify a file of this node and put it into ``target``; false where it is not intact."""
         try:
             path = self._path(copy, name)
-            verify_files(path.parent, copy.manifest, [name])
+            verify_files(path.parent, {name: copy.manifest.files[name]})
             os.link(path, target / name)
         except (OSError, BadSnapshotError):
             return False
@@ -212,7 +219,7 @@ class NodeCopies:
 
 
 def _manifest(directory: Path, job_id: str | None) -> Manifest:
-    """Raises OSError or BadSnapshotError where ``directory`` is no snapshot of this job."""
+    """Read a manifest. Raises OSError or BadSnapshotError where ``directory`` is no snapshot of this job."""
     with open_regular(directory / MANIFEST) as file:
         manifest = Manifest.parse(file.read(MAX_MANIFEST_BYTES))
     if manifest.step != step_of(directory.name) or manifest.job_id != job_id:
@@ -227,20 +234,20 @@ def _names(directories: Sequence[Path]) -> Iterator[str]:
 
 
 def node_storage(directory: Path, generation: str, node: int) -> SnapshotStorage:
-    """Where one node keeps its part. The number is for nodes that share ``/dev/shm``, as in a test."""
+    """Storage of one node's part. The number is for nodes that share ``/dev/shm``, as in a test."""
     return SnapshotStorage(directory / f"{generation}-n{node}", generation)
 
 
 @dataclass(slots=True)
 class NodeCopyWriter(SnapshotWriter):
-    """``storage`` is that of ``node_storage``, another one on each node."""
+    """Writes to the nodes' memory; ``storage`` is that of ``node_storage``, another one on each node."""
 
     in_shm: bool = True
     void: Path | None = None  # the file of ``read_void_attempt``, where there is a keeper to write it
     _committed: Manifest | None = None  # rank 0's, of the latest
 
     def _write_and_commit(self, staged: Staged) -> SaveResult | SnapshotError | None:
-        """Each rank writes and sends its files; then rank 0 decides, each node publishes, and the older ones go.
+        """Write and send this rank's files; then rank 0 decides, each node publishes, and the older ones are deleted.
 
         A node that is lost before all have published leaves an older snapshot whole on all others.
         """
@@ -265,7 +272,7 @@ class NodeCopyWriter(SnapshotWriter):
         return result
 
     def _lack_of_space(self, size: int) -> str | None:
-        """On any of the nodes, each of which needs space for its ranks' files and its neighbour's."""
+        """Explain a lack of space on any node, each of which needs it for its ranks' files and its neighbour's."""
         requests = collective(self.world.gather, self._request_space(size))
         nodes = list(self.world.node_leaders)
         for index, node in enumerate(nodes):
@@ -276,7 +283,7 @@ class NodeCopyWriter(SnapshotWriter):
         return None
 
     def _request_space(self, size: int) -> SpaceRequest:
-        """A scheduler limits the memory of each job, and copies count as the job's own."""
+        """Request space, within the memory limit that a scheduler sets for each job: copies count as the job's own."""
         try:
             ensure_private_dir(self.storage.root.parent)
         except OSError as error:
@@ -295,9 +302,9 @@ class NodeCopyWriter(SnapshotWriter):
         if any(write.error or write.invalid or write.problem for write in writes):
             return None  # the same on all ranks
         directory = self.storage.temporary(step)
-        outgoing = [Outgoing(self._target(self.world.rank), directory, writes[self.world.rank].files)]
+        outgoing = [FileStream(self._target(self.world.rank), directory, writes[self.world.rank].files)]
         sources = [rank for rank in range(self.world.size) if self._target(rank) == self.world.rank]
-        incoming = [Incoming(rank, directory, writes[rank].files) for rank in sources]
+        incoming = [FileStream(rank, directory, writes[rank].files) for rank in sources]
         try:
             if len(self.world.node_leaders) == 1:
                 return self._read_back(step, writes[self.world.rank])
@@ -306,7 +313,7 @@ class NodeCopyWriter(SnapshotWriter):
             raise PeerLostError(str(error)) from error
 
     def _target(self, rank: int) -> int:
-        """The rank of the next node that keeps a copy of what ``rank`` saves."""
+        """Rank of the next node that keeps a copy of what ``rank`` saves."""
         nodes, ranks = list(self.world.node_leaders), self.world.nodes
         following = nodes[(nodes.index(ranks[rank]) + 1) % len(nodes)]
         members = [each for each, node in enumerate(ranks) if node == following]
@@ -314,20 +321,19 @@ class NodeCopyWriter(SnapshotWriter):
         return members[index % len(members)]
 
     def _read_back(self, step: int, own: RankWrite) -> str | None:
-        manifest = Manifest(None, step, None, self.world.size, 0.0, "", "", own.files)
         try:
-            verify_files(self.storage.temporary(step), manifest, list(own.files))
+            verify_files(self.storage.temporary(step), own.files)
         except Exception as error:  # noqa: BLE001  # it must be reported, whatever it is
             return f"read back after writing, {error}"
         return None
 
     def _commit(self, staged: Staged, writes: list[RankWrite]) -> None:
-        """Only the decision: the nodes publish what they have. Rank 0 only."""
+        """Decide to commit: the nodes publish what they have. Rank 0 only."""
         self.check_fence()
         self._committed = self._manifest(staged, writes)
 
     def _publish(self, manifest: Manifest) -> str | None:
-        """Returns why this node has not; called by all ranks, and done by the first of each node."""
+        """Publish this node's part, or return why not; called by all ranks, and done by the first of each node."""
         if not self.world.leads_node:
             return None
         try:
@@ -339,7 +345,7 @@ class NodeCopyWriter(SnapshotWriter):
         return None
 
     def _remove_older(self) -> None:
-        """What this node has of earlier snapshots and attempts."""
+        """Delete what this node has of earlier snapshots and attempts."""
         if not self.world.leads_node:
             return
         self.storage.prune(self.keep_last)

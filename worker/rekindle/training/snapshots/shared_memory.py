@@ -18,7 +18,7 @@ _HIERARCHIES = Path("/sys/fs/cgroup")
 
 
 def shm_dir(env: RankEnv) -> Path | None:
-    """The directory of this job; None without a keeper on this machine to remove it."""
+    """Directory of this job in shared memory; None without a keeper on this machine to remove it."""
     if env.run_dir is None or env.generation is None:
         return None
     if env.node is None and env.local_world_size != env.world_size:
@@ -45,7 +45,7 @@ class SpaceRequest:
 
 
 def request_space(directory: Path, size: int) -> SpaceRequest:
-    """The request of this rank; creates ``directory`` if need be."""
+    """Make the request of this rank; creates ``directory`` if need be."""
     try:
         ensure_private_dir(directory)
         found = os.statvfs(directory)
@@ -55,7 +55,7 @@ def request_space(directory: Path, size: int) -> SpaceRequest:
 
 
 def check_free_space(directory: Path, requests: list[SpaceRequest]) -> str | None:
-    """Why the files of all ranks together must not be written to ``directory``, or None."""
+    """Explain why the files of all ranks together must not be written to ``directory``; None where they may."""
     if problems := [each.problem for each in requests if each.problem is not None]:
         return problems[0]
     size, free = sum(each.size for each in requests), min(each.free for each in requests)
@@ -65,7 +65,7 @@ def check_free_space(directory: Path, requests: list[SpaceRequest]) -> str | Non
 
 
 def _available_memory() -> int:
-    """Bytes, as the kernel estimates them; a container's own limit is not included."""
+    """Read what the kernel estimates, in bytes; a container's own limit is not included."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) << 10
@@ -86,13 +86,17 @@ _V1 = _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_f
 
 
 def free_in_cgroup(groups: Path = Path("/proc/self/cgroup"), hierarchies: Path = _HIERARCHIES) -> int | None:
-    """Bytes that this process and those in its group may take in addition; None where nothing limits them."""
+    """Read how many bytes this process and those in its control group may still take; None without a limit.
+
+    A cluster's scheduler sets a limit for each job. Pages of ``/dev/shm`` count there, and a group that exceeds its
+    limit loses a process to the kernel's OOM killer.
+    """
     free = [_free(directory, files) for directory, files in _own_groups(groups, hierarchies)]
     return min((each for each in free if each is not None), default=None)
 
 
 def _own_groups(groups: Path, hierarchies: Path) -> Iterator[tuple[Path, _Files]]:
-    """The directories of the group and of all above it, each of which may have a limit."""
+    """Yield the directories of the group and of all above it, each of which may have a limit."""
     with suppress(OSError):
         for line in groups.read_text().splitlines():
             number, controllers, name = line.split(":", 2)
@@ -107,7 +111,7 @@ def _own_groups(groups: Path, hierarchies: Path) -> Iterator[tuple[Path, _Files]
 
 
 def _free(group: Path, files: _Files) -> int | None:
-    """None where this group has no limit, or its files are not there, as in a container's own view."""
+    """Read what one group may still take; None without a limit, or without its files, as in a container's own view."""
     try:
         limit, used = ((group / name).read_text().strip() for name in (files.limit, files.used))
         if not limit.isdecimal():  # "max"

@@ -35,7 +35,7 @@ class Staging:
         self._pending: list[_Copy] = []
 
     def copy(self, state: dict[str, Any]) -> dict[str, Any]:
-        """``state`` as it is now. Tensors that are one and the same, such as tied weights, stay one in the copy.
+        """Copy ``state`` as it is now. Tensors that are one and the same, such as tied weights, stay one in the copy.
 
         An object of a class that ``torch.load`` does not trust is passed on unchanged, to be refused there.
         """
@@ -49,7 +49,7 @@ class Staging:
 
     @property
     def bytes(self) -> int:
-        """Of the last copy."""
+        """Size of the last copy."""
         return sum(tensor.nbytes for tensor in self._buffers.values())
 
     def _copy(self, value: Any, path: str) -> Any:
@@ -85,7 +85,7 @@ class Staging:
 
 
 def _copy_all(copies: list[_Copy]) -> None:
-    """The largest first, so that no thread is left with a large one at the end."""
+    """Copy the largest first, so that no thread is left with a large one at the end."""
     queue = iter(sorted(copies, key=lambda pair: pair[0].nbytes, reverse=True))
     threads = min(len(os.sched_getaffinity(0)), _MAX_THREADS) // torch.get_num_threads()
     if threads <= 1 or len(copies) <= 1:
@@ -97,13 +97,13 @@ def _copy_all(copies: list[_Copy]) -> None:
 
 
 def _copy_from(queue: Iterator[_Copy]) -> None:
-    """Torch releases the interpreter lock while it copies; taking the next pair from a list's iterator is atomic."""
+    """Copy pairs of ``queue`` in this thread: torch releases the interpreter lock, and an iterator's next is atomic."""
     for buffer, tensor in queue:
         buffer.copy_(tensor)
 
 
 def _chunks(buffer: Tensor, tensor: Tensor) -> list[_Copy]:
-    """A large tensor, such as an embedding, must not be left to one thread."""
+    """Split a large tensor, such as an embedding, that must not be left to one thread."""
     if tensor.nbytes <= _CHUNK or not (buffer.is_contiguous() and tensor.is_contiguous()):
         return [(buffer, tensor)]
     count = -(-tensor.nbytes // _CHUNK)

@@ -37,7 +37,7 @@ def write_state(path: Path, state: dict[str, Any]) -> FileRecord:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """The state in ``path``, its tensors on the CPU. Nothing in the file can run code."""
+    """Read the state in ``path``, its tensors on the CPU. Nothing in the file can run code."""
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     return state
 
@@ -68,7 +68,7 @@ class HashingWriter(io.RawIOBase):
 
 
 def read_tensors(path: Path) -> Any:
-    """What ``path`` holds, by its suffix; nothing in the file can run code.
+    """Read what ``path`` holds, by its suffix; nothing in the file can run code.
 
     Raises ValueError, naming the file, where it is not what its suffix says, and ModuleNotFoundError where the library
     for it is missing.
@@ -82,7 +82,7 @@ def read_tensors(path: Path) -> Any:
 
 
 def write_safetensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """Tensors that share memory, such as tied weights, are written once for each name: the format knows no sharing."""
+    """Write ``tensors``; those that share memory, such as tied weights, are written once for each name."""
     from safetensors.torch import save_file
 
     seen: set[int] = set()
@@ -111,7 +111,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def copy_mapping(like: dict[Any, Any], items: dict[Any, Any]) -> dict[Any, Any]:
-    """A dict of the class of ``like``, such as the OrderedDict of a module's state, that holds ``items``.
+    """Make a dict of the class of ``like``, such as the OrderedDict of a module's state, that holds ``items``.
 
     Items are assigned, since ``update`` of a Counter (the milestones of MultiStepLR) adds to what is there.
     """
@@ -123,7 +123,7 @@ def copy_mapping(like: dict[Any, Any], items: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def to_scalar(value: Any) -> Any:
-    """A number of numpy as Python's, where that is exact, even in how later sums round; anything else unchanged.
+    """Convert a number of numpy to Python's, where that is exact, even in how later sums round; else return it.
 
     A schedule or a metric that computes with numpy puts such numbers into its state unnoticed.
     """
@@ -136,7 +136,7 @@ def to_scalar(value: Any) -> Any:
 
 
 def find_unsafe(value: Any, path: str = "") -> str | None:
-    """Where ``value`` holds what could not be loaded again, and of which class; None where nothing is found."""
+    """Find where ``value`` holds what could not be loaded again, and of which class; None where nothing is found."""
     if isinstance(value, Tensor) or type(value) in _SCALARS or type(value).__module__ == "torch":
         return None
     if type(value) in torch.serialization.get_safe_globals():

@@ -41,7 +41,7 @@ class Snapshots:
         shm: Path | None = None,
         layout: Layout | None = None,
     ) -> None:
-        """``shm`` is a directory in shared memory for ``async_save(to_shm=True)``; its parent must exist.
+        """Set up writers for the disk and for ``shm``, a directory in shared memory whose parent must exist.
 
         ``layout`` gives a state like those that were saved. Where it has a DTensor, ``restore`` gives one that is
         sharded like it, and without a layout the whole tensor.
@@ -76,22 +76,22 @@ class Snapshots:
 
     @property
     def is_coordinator(self) -> bool:
-        """This rank decides when snapshots are due, and commits them."""
+        """True for the rank that decides when snapshots are due, and commits them."""
         return self._world.rank == 0
 
     @property
     def has_shm(self) -> bool:
-        """Snapshots in shared memory can be taken."""
+        """True where snapshots in shared memory can be taken."""
         return self._shm is not None
 
     @property
     def pending(self) -> bool:
-        """``async_save`` was called, and ``wait`` not yet."""
+        """True after ``async_save``, until ``wait``."""
         return self._write is not None
 
     @property
     def in_progress(self) -> bool:
-        """This rank is still writing: ``wait`` would block."""
+        """True while this rank is still writing: ``wait`` would block."""
         return self._write is not None and not self._write.done()
 
     def save(
@@ -161,7 +161,7 @@ class Snapshots:
         self._warn("snapshots are due faster than they can be written: one was skipped")
 
     def restore(self) -> RestoredSnapshot | None:
-        """The latest snapshot that passes all checks, or None where there is none; the page shows the step.
+        """Load the latest snapshot that passes all checks, or None where there is none; the page shows the step.
 
         One that does not pass is quarantined, with a notice, and the one before it is tried. Raises
         StaleGenerationError where a newer attempt runs, and SnapshotError where the disk cannot be read, or where no
@@ -173,11 +173,11 @@ class Snapshots:
         return restored
 
     def latest(self) -> RestoredSnapshot | None:
-        """``restore`` without reporting it: for a training that rolls back while it runs."""
+        """Load what ``restore`` does, without reporting it: for a training that rolls back while it runs."""
         return self._loader.load(self._shm)
 
     def best_score(self) -> Score | None:
-        """Of the best snapshot on disk, on every rank; None where no snapshot has a score."""
+        """Score of the best snapshot on disk, on every rank; None where no snapshot has a score."""
         scores = self._disk.storage.scores() if self.is_coordinator else {}
         best = best_step(scores)
         return self._world.broadcast(None if best is None else scores[best])
@@ -188,7 +188,7 @@ class Snapshots:
             shutil.rmtree(self._shm_root, ignore_errors=True)
 
     def _copy(self, shared_state: dict[str, Any], rank_state: dict[str, Any]) -> dict[str, Any]:
-        """What this rank writes, by file."""
+        """Copy what this rank writes, by file."""
         shared_state, shards = split_shards(shared_state)
         states: dict[str, Any] = {rank_file(self._world.rank): rank_state}
         if self.is_coordinator:
@@ -226,7 +226,7 @@ class Snapshots:
 
 
 def _in_thread(write: Callable[[], SaveResult]) -> Future[SaveResult]:
-    """The thread does not keep a process alive that has failed: its peers may never answer it."""
+    """Write in a thread that does not keep a failed process alive: its peers may never answer it."""
     future: Future[SaveResult] = Future()
 
     def work() -> None:

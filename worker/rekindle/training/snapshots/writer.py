@@ -33,20 +33,20 @@ _UNLOADABLE = (pickle.UnpicklingError, pickle.PicklingError, AttributeError, Typ
 
 
 class PeerLostError(Exception):
-    """Another rank of the group is gone."""
+    """Raised where another rank of the group is gone."""
 
 
 class SnapshotError(RuntimeError):
-    """Snapshots cannot be taken at all, whatever the disk allows; raised on every rank."""
+    """Raised on every rank where snapshots cannot be taken at all, whatever the disk allows."""
 
 
 class StaleGenerationError(SnapshotError):
-    """A newer attempt of the same job has started: this one may not commit anything any more."""
+    """Raised where a newer attempt of the same job has started: this one may not commit anything any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class SaveResult:
-    """``problem`` is None where the snapshot is committed, else the reason why it is not; training may continue."""
+    """How a save ended: ``problem`` is None where the snapshot is committed, else the reason why it is not."""
 
     step: int
     problem: str | None = None
@@ -86,7 +86,9 @@ class RankWrite:
 
 @dataclass(slots=True)
 class SnapshotWriter:
-    """One for each rank and directory. ``world`` must be used by nobody else while a snapshot is being written.
+    """Writes the snapshots of one rank to one directory.
+
+    ``world`` must be used by nobody else while a snapshot is being written.
 
     ``fence`` is the file that names the one generation that may commit; None where there is no other.
     """
@@ -100,7 +102,7 @@ class SnapshotWriter:
     _proven: bool = False  # state like ours has been written and loaded again
 
     def write(self, staged: Staged) -> SaveResult:
-        """Called by all ranks for the same step; on return it is committed, or the result has the reason.
+        """Write and commit ``staged``, or return the reason why not. All ranks call it for the same step.
 
         Raises SnapshotError where the state could never be loaded again, StaleGenerationError where a newer attempt
         runs: both on every rank.
@@ -116,7 +118,7 @@ class SnapshotWriter:
         return result
 
     def _write_and_commit(self, staged: Staged) -> SaveResult | SnapshotError | None:
-        """Raises PeerLostError where another rank is gone."""
+        """Write, gather what all ranks have written, and let rank 0 commit. Raises PeerLostError."""
         started = time.monotonic()
         lack = self._lack_of_space(staged.bytes) if self.in_shm else None
         own = self._write(staged) if lack is None else RankWrite(problem=lack)
@@ -125,7 +127,7 @@ class SnapshotWriter:
         return collective(self.world.broadcast, concluded)
 
     def check_fence(self) -> None:
-        """The keeper names the one generation that may commit; a zombie of an earlier one stops here.
+        """Refuse to commit for an earlier generation than the one that the keeper names: StaleGenerationError.
 
         What the keeper of another machine has written may be seen late.
         """
@@ -142,7 +144,7 @@ class SnapshotWriter:
             time.sleep(_FENCE_INTERVAL)
 
     def check_owner(self) -> None:
-        """Each job prunes snapshots that it does not know: two jobs in one directory would lose theirs."""
+        """Refuse a directory of another job: each would prune the snapshots of the other."""
         for step in self.storage.steps():
             manifest = self.storage.manifest(step)
             owner = None if manifest is None else manifest.job_id
@@ -154,7 +156,7 @@ class SnapshotWriter:
                 )
 
     def _lack_of_space(self, size: int) -> str | None:
-        """Asked by all ranks before any has written, since the free space must be enough for all of them."""
+        """Explain a lack of space. All ranks call it before any has written: the space must be enough for all."""
         root = self.storage.root
         return check_free_space(root, collective(self.world.gather, request_space(root, size)))
 
@@ -174,7 +176,7 @@ class SnapshotWriter:
             return RankWrite(problem=f"on rank {self.world.rank}, {_unexpected(error)}")
 
     def _leave_space_for_others(self, size: int) -> None:
-        """A job of the service writes no snapshot that takes the last of the disk from journals and the database.
+        """Refuse a snapshot that would take the last of the disk from journals and the database of the service.
 
         Raises OSError.
         """
@@ -188,7 +190,7 @@ class SnapshotWriter:
             raise OSError(errno.ENOSPC, reason)
 
     def _write_files(self, staged: Staged) -> RankWrite:
-        """A state that could be loaded at first may change for the worse, so all that is written is checked."""
+        """Write and check each file: a state that could be loaded at first may change for the worse."""
         directory, shards = self.storage.temporary(staged.step), staged.files.get(shard_file(self.world.rank))
         make_directory(directory, self._cache_timeout)
         try:
@@ -235,7 +237,7 @@ class SnapshotWriter:
         return SaveResult(staged.step, problems[0], bool(invalid), time.monotonic() - started)
 
     def _commit(self, staged: Staged, writes: list[RankWrite]) -> None:
-        """Manifest last, read back, rename, and only then delete old ones."""
+        """Write the manifest last, read all back, rename, and only then delete old snapshots."""
         directory = self.storage.temporary(staged.step)
         write_manifest(directory, self._manifest(staged, writes))
         verify(directory, step=staged.step, job_id=self.job_id, timeout=self._cache_timeout)
@@ -260,7 +262,7 @@ class SnapshotWriter:
 
 
 def collective(call: Callable[[T], R], value: T) -> R:
-    """Raises PeerLostError where another rank does not answer."""
+    """Call a collective operation; raises PeerLostError where another rank does not answer."""
     try:
         return call(value)
     except RuntimeError as error:
@@ -268,13 +270,13 @@ def collective(call: Callable[[T], R], value: T) -> R:
 
 
 def _unsafe(path: Path, state: dict[Any, Any]) -> str | None:
-    """What in ``state``, as it was written to ``path``, could not be loaded again; None where there is nothing."""
+    """Find what in ``state``, as it was written to ``path``, could not be loaded again; None where there is nothing."""
     names = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))  # takes 1 ms: no tensor is read
     return (find_unsafe(state) or f"it holds a {names[0]}") if names else None
 
 
 def unloadable_part(error: Exception) -> str:
-    """The essence of torch's long message: the class that it would have to trust."""
+    """Shorten torch's long message to the class that it would have to trust."""
     found = re.search(r"GLOBAL ([\w.]+)", str(error))
     return f"it holds a {found[1]}" if found else str(error).partition("\n")[0]
 
@@ -289,6 +291,6 @@ def _disk_problem(error: OSError) -> str:
 
 
 def _attempt_of(generation: object) -> int:
-    """The number with which it begins; -1 where there is none."""
+    """Read the number with which ``generation`` begins; -1 where there is none."""
     number = str(generation).partition("-")[0]
     return int(number) if number.isdecimal() else -1
