@@ -159,7 +159,7 @@ def prompt(monkeypatch):
 
     def save_and_wait(saver, **options):
         async_save(saver, **options)
-        while saver.in_progress:
+        while saver.snapshots.in_progress:
             time.sleep(0.001)
 
     monkeypatch.setattr(AsyncSaver, "async_save", save_and_wait)

@@ -65,7 +65,7 @@ class InTurns(Run):
 
     def epochs(self, count: int) -> Iterator[int]:
         for epoch in super().epochs(count):
-            while self._saver.in_progress:  # a snapshot must not slow the plain loop down
+            while self._saver.snapshots.in_progress:  # a snapshot must not slow the plain loop down
                 time.sleep(0.05)
             with as_torch_comes():
                 began = self._now()

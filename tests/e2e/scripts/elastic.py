@@ -129,7 +129,7 @@ def train_epoch(
         if run.step == 0 and run.rank == 0:
             torch.save([each.grad for each in run.module.parameters()], "gradient.pt")
         nn.utils.clip_grad_norm_(run.module.parameters(), 5.0)
-        while run._saver.in_progress:  # so that a snapshot falls on every second step
+        while run._saver.snapshots.in_progress:  # so that a snapshot falls on every second step
             time.sleep(0.001)
         fault(run.rank, run.step + 1)
         optimizer.step()

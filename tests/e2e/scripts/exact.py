@@ -170,7 +170,7 @@ def main() -> None:
                 loss = nn.functional.cross_entropy(logits, y) * run.batch_weight
                 loss.backward()
                 if not writer.lead:
-                    wait_until(lambda: not run._saver.in_progress)
+                    wait_until(lambda: not run._saver.snapshots.in_progress)
                 fault(run.rank, run.step + 1)
                 optimizer.step()
                 scheduler.step()

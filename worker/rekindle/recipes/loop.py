@@ -101,7 +101,7 @@ def compare_evaluations(run: Run, context: TrainingContext) -> None:
 
     Where the model is sharded, all ranks run its forward pass together with rank 0.
     """
-    test, ranks = context.data.test, context.data_parallel_size
+    test, ranks = context.data.test, context.batch.data_parallel_size
     with run.evaluation() as model:
         padded = accuracy_of(run, context, lambda images, _: model(images), mode="padded")
         sharded = any(isinstance(parameter, DTensor) for parameter in model.parameters())
@@ -118,7 +118,7 @@ def accuracy_of(
 ) -> float:
     """Compute the test accuracy of ``predict(images, labels)``, which returns logits; ``mode`` replaces the option."""
     accuracy = micro_accuracy(context.data.shape.classes).to(run.device)
-    rank, ranks = (run.rank, run.world_size) if context.data_parallel_size > 1 else (0, 1)
+    rank, ranks = (run.rank, run.world_size) if context.batch.data_parallel_size > 1 else (0, 1)
     mode, workers = mode or context.options.evaluate, context.options.workers
     for batch in evaluation_batches(context.data.test, mode, rank=rank, ranks=ranks, workers=workers):
         images, labels = to_device(batch, run.device)

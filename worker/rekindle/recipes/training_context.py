@@ -199,7 +199,6 @@ class TrainingContext:
         self, options: Options, data: Data, optimizer: Optimizer, device: torch.device, data_parallel_size: int
     ) -> None:
         self.options, self.data, self.optimizer = options, data, optimizer
-        self.device, self.data_parallel_size = device, data_parallel_size
         self.scaler = torch.amp.GradScaler(device.type, enabled=options.amp == "fp16")
         self.metrics = EpochMetrics(data.shape.classes)
         self.batch = BatchSize(options, data_parallel_size)

@@ -195,7 +195,7 @@ class StepBoundary:
                 snapshot=decides and schedule.due_after_step(self.progress.step + 1, now),
                 shm=decides and snapshots.has_shm and schedule.shm_due(now),
                 flush=decides and self.metrics.due(now),
-                writing=self.saver.in_progress,
+                writing=snapshots.in_progress,
             )
         )
 
@@ -227,7 +227,7 @@ class StepBoundary:
         ended = self.progress.end_epoch()
         is_last, schedule = self.progress.finished, self.saver.schedule
         due = self.saver.snapshots.is_coordinator and schedule.due_after_epoch(ended, time.monotonic())
-        self.flags.start(StepFlags(self.drain.requested(), due or is_last, writing=self.saver.in_progress))
+        self.flags.start(StepFlags(self.drain.requested(), due or is_last, writing=self.saver.snapshots.in_progress))
         now = self.flags.wait()
         flags = replace(earlier | now, drain=(earlier | now).drain and not is_last, writing=now.writing)
         self._flush_metrics()

@@ -66,7 +66,7 @@ class BestTracker:
 
 @dataclass(slots=True)
 class AsyncSaver:
-    """Saves a run; every method but ``in_progress`` is called by all ranks at the same step boundary.
+    """Saves a run; every method is called by all ranks at the same step boundary.
 
     ``capture`` returns the state that the ranks share and this rank's own.
     """
@@ -82,11 +82,6 @@ class AsyncSaver:
     _score: Score | None = None  # of the pending snapshot
     _shm_cost: float | None = None  # seconds that training waited for the pending one, if it is in shared memory
     _seconds: float = 0.0  # that training has waited for snapshots, in total
-
-    @property
-    def in_progress(self) -> bool:
-        """True while this rank still writes a snapshot."""
-        return self.snapshots.in_progress
 
     def async_save(self, *, to_shm: bool = False) -> None:
         """Copy the state and have it written, unless it is on disk already. Nothing may be pending."""
@@ -124,7 +119,7 @@ class AsyncSaver:
         if not self.snapshots.pending:
             return None
         phase, started = reporter().phase, time.monotonic()
-        if self.in_progress:
+        if self.snapshots.in_progress:
             reporter().update_status(phase="snapshot")
         result = self.snapshots.wait()
         reporter().update_status(phase=phase)
