@@ -29,7 +29,7 @@ _MODULES = {
     "NoStrategy": "rekindle.training.strategy",
     "NonFiniteError": "rekindle.training.step_boundary",
     "Run": "rekindle.training.run",
-    "ShardedStrategy": "rekindle.training.strategy",
+    "ShardedStrategy": "rekindle.training.sharded_strategy",
     "SnapshotError": "rekindle.training.snapshots.writer",
     "SnapshotPolicy": "rekindle.contract.job",
     "Snapshots": "rekindle.training.snapshots.training_snapshots",
