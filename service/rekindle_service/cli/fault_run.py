@@ -55,30 +55,17 @@ def plan_faults(options: ChaosOptions, world_size: int, generator: random.Random
     """The faults in order. Raises typer.BadParameter for a rank that a job of ``world_size`` ranks does not have."""
     if options.rank is not None and options.rank >= world_size:
         raise typer.BadParameter(f"--rank {options.rank}: the last rank of the job is {world_size - 1}")
-    return [
-        PlannedFault(fault, _planned_rank(options, fault, world_size, generator), _planned_delay(options, generator))
-        for fault in _fault_names(options, generator)
-    ]
-
-
-def _fault_names(options: ChaosOptions, generator: random.Random) -> list[str]:
-    if options.random:
-        pool = options.faults or [fault.value for fault in Fault]
-        return [generator.choice(pool) for _ in range(options.total)]
-    selected = options.faults or [Fault.KILL.value]
-    return [selected[index % len(selected)] for index in range(options.total)]
-
-
-def _planned_rank(options: ChaosOptions, fault: str, world_size: int, generator: random.Random) -> int | None:
-    if fault not in RANK_FAULTS and fault != Fault.CORRUPT_SNAPSHOT:
-        return None
-    return generator.randrange(world_size) if options.rank is None and options.random else options.rank
-
-
-def _planned_delay(options: ChaosOptions, generator: random.Random) -> float:
-    if not options.random:
-        return options.every or 0.0
-    return generator.uniform(0, 2 * (MEAN_INTERVAL if options.every is None else options.every))
+    pool = options.faults or ([fault.value for fault in Fault] if options.random else [Fault.KILL.value])
+    planned = []
+    for index in range(options.total):
+        fault, rank, delay = pool[index % len(pool)], options.rank, options.every or 0.0
+        if options.random:
+            fault = generator.choice(pool)
+            rank = generator.randrange(world_size) if rank is None else rank
+            delay = generator.uniform(0, 2 * (MEAN_INTERVAL if options.every is None else options.every))
+        has_rank = fault in RANK_FAULTS or fault == Fault.CORRUPT_SNAPSHOT
+        planned.append(PlannedFault(fault, rank if has_rank else None, delay))
+    return planned
 
 
 def parse_fault(name: str) -> str:

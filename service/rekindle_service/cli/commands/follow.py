@@ -88,8 +88,7 @@ def logs(
         try:
             if by_time or grep is not None:
                 timed = client.reconnecting(note_connection)
-                found = TimedLogs(client=timed, job_id=job_id, choice=choice, grep=grep, regex=regex, follow=follow)
-                print_by_time(found, printer, output, times=by_time)
+                TimedLogs(timed, job_id, choice, printer, output, by_time, follow, grep, regex).print()
             else:
                 items = client.logs(job_id, choice, follow=follow, on_connection_change=note_connection)
                 _print_items(note_empty(items, choice), printer, output, follow=follow)
@@ -104,9 +103,9 @@ def logs(
 def _print_items(items: Iterable[LogItem], printer: "TextPrinter", output: LogOutput, *, follow: bool) -> None:
     if output == "json":
         print_json_lines(items)
-    else:
-        for item in items if printer.raw else collapse_redraws(items, follow=follow):
-            printer.write(item)
+        return
+    for item in items if printer.raw else collapse_redraws(items, follow=follow):
+        printer.write(item)
 
 
 def print_logs(
@@ -118,26 +117,61 @@ def print_logs(
     _print_items(items, TextPrinter(raw=False, prefixed=choice.rank is None), "text", follow=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TimedLogs:
-    """Lines in the order in which they came, of one attempt after the other; ``grep``: those with this text."""
+    """Lines in the order in which they came, of one attempt after the other.
+
+    ``times``: print when each line came. ``grep``: only lines with this text.
+    """
 
     client: Client
     job_id: str
     choice: LogFilter
-    grep: str | None = None
-    regex: bool = False
-    follow: bool = False
+    printer: "TextPrinter"
+    output: LogOutput
+    times: bool
+    follow: bool
+    grep: str | None
+    regex: bool
 
-    @property
-    def has_several_attempts(self) -> bool:
-        return self.choice.attempt is None and (self.follow or self._from_first)
+    def print(self) -> None:
+        """Print the lines, and how many of each attempt have the text."""
+        found: dict[int, int] = {}
+        unknown_rank: ProblemError | None = None
+        for attempt in self._attempts():
+            try:
+                found[attempt] = self._print_attempt(attempt, None if found else self.choice.tail)
+            except ProblemError as error:  # ranks of an elastic job differ by attempt
+                if error.problem.get("type") != "/problems/unknown-rank" or (self.follow and not found):
+                    raise
+                unknown_rank = error
+        if unknown_rank is not None and not found:
+            raise unknown_rank
+        if self.grep is not None and found:
+            counts = [f"{count} in attempt {attempt}" for attempt, count in sorted(found.items(), reverse=True)]
+            note(f"Lines found: {', '.join(counts)}.")
+
+    def _print_attempt(self, attempt: int, tail: int | None) -> int:
+        """Print the lines of one attempt, the first after a header where there may be several; return their number."""
+        count = 0
+        for count, line in enumerate(self._lines(attempt, tail), 1):
+            if self.output == "json":
+                _print(json.dumps({"attempt": attempt, **line}))
+                continue
+            if count == 1 and self.choice.attempt is None and (self.follow or self._from_first):
+                self.printer.write_header(AttemptHeader(attempt, None), first=self.grep is not None)
+            at = "" if line["at"] is None else time.strftime("%H:%M:%S", time.localtime(line["at"]))
+            item = LogLine(line["rank"], line["stream"], line["text"].encode())
+            self.printer.write(item, f"{at:8} " if self.times else "")
+        if not count and self.grep is None:
+            note(nothing_written(self.choice, attempt))
+        return count
 
     @property
     def _from_first(self) -> bool:
         return self.grep is not None and self.choice.tail is None
 
-    def attempts(self) -> Iterator[int]:
+    def _attempts(self) -> Iterator[int]:
         """The chosen attempt; by default the latest, with ``grep`` all of them, when following also those that come."""
         if self.choice.attempt is not None:
             yield self.choice.attempt
@@ -159,7 +193,7 @@ class TimedLogs:
             shown = shown + 1 if shown or self._from_first else job["attempt"]
             yield shown
 
-    def lines(self, attempt: int, tail: int | None) -> Iterator[models.TimedLine]:
+    def _lines(self, attempt: int, tail: int | None) -> Iterator[models.TimedLine]:
         """The lines of one attempt, page by page, so that memory is bounded; when following until it ends."""
         page = self._page(attempt) if tail is None else self._last_page(attempt, min(tail, _MAX_TAIL))
         yield from page["items"]
@@ -184,65 +218,18 @@ class TimedLogs:
         return self.client.log_lines(self.job_id, attempt, **chosen, **where)
 
 
-def print_by_time(logs: TimedLogs, printer: "TextPrinter", output: LogOutput, *, times: bool) -> None:
-    """Print the lines, with ``times`` after the time at which each came, and how many of each attempt have the text."""
-    found: dict[int, int] = {}
-    unknown_rank: ProblemError | None = None
-    for attempt in logs.attempts():
-        try:
-            lines = logs.lines(attempt, None if found else logs.choice.tail)
-            found[attempt] = _print_timed(lines, attempt, logs, printer, output, times=times)
-        except ProblemError as error:  # ranks of an elastic job differ by attempt
-            if error.problem.get("type") != "/problems/unknown-rank" or (logs.follow and not found):
-                raise
-            unknown_rank = error
-    if unknown_rank is not None and not found:
-        raise unknown_rank
-    if logs.grep is not None and found:
-        counts = [f"{count} in attempt {attempt}" for attempt, count in sorted(found.items(), reverse=True)]
-        note(f"Lines found: {', '.join(counts)}.")
-
-
-def _print_timed(
-    lines: Iterable[models.TimedLine],
-    attempt: int,
-    logs: TimedLogs,
-    printer: "TextPrinter",
-    output: LogOutput,
-    *,
-    times: bool,
-) -> int:
-    """Print the lines of one attempt, the first after a header where there may be several; return their number."""
-    count = 0
-    for count, line in enumerate(lines, 1):
-        if output == "json":
-            _print(json.dumps({"attempt": attempt, **line}))
-            continue
-        if count == 1 and logs.has_several_attempts:
-            printer.write_header(AttemptHeader(attempt, None), first=logs.grep is not None)
-        at = "" if line["at"] is None else time.strftime("%H:%M:%S", time.localtime(line["at"]))
-        printer.write(LogLine(line["rank"], line["stream"], line["text"].encode()), f"{at:8} " if times else "")
-    if not count and logs.grep is None:
-        note(nothing_written(logs.choice, attempt))
-    return count
-
-
 def note_empty(items: Iterable[LogItem], choice: LogFilter) -> Iterator[LogItem]:
     """Note each attempt in which nothing was written, or that there is no attempt; the items stay as they are."""
-    attempt: int | None = None
-    is_empty = False
+    last: LogItem | None = None
     for item in items:
-        if isinstance(item, AttemptHeader):
-            if attempt is not None and is_empty:
-                note(nothing_written(choice, attempt))
-            attempt, is_empty = item.attempt, True
-        else:
-            is_empty = False
+        if isinstance(last, AttemptHeader) and isinstance(item, AttemptHeader):
+            note(nothing_written(choice, last.attempt))
+        last = item
         yield item
-    if attempt is None:
+    if last is None:
         note("The job has no attempt, so its ranks have written nothing.")
-    elif is_empty:
-        note(nothing_written(choice, attempt))
+    elif isinstance(last, AttemptHeader):
+        note(nothing_written(choice, last.attempt))
 
 
 def nothing_written(choice: LogFilter, attempt: int) -> str:
@@ -323,8 +310,8 @@ def collapse_redraws(
             continue
         source = (item.rank, item.stream)
         pending.pop(source, None)
-        if not _is_redrawn(item.raw):
-            yield item
+        if not (item.raw.endswith(b"\r") or item.raw.rstrip(b"\r\n").endswith(_CURSOR_UP)):
+            yield item  # the cursor returns neither to the start of the line nor, as for nested bars, to the one above
         elif not item.text.strip():
             continue  # a bar that is about to be drawn, or was erased
         elif follow and clock() - shown_at.get(source, float("-inf")) >= _BAR_INTERVAL:
@@ -333,11 +320,6 @@ def collapse_redraws(
         else:
             pending[source] = item
     yield from pending.values()
-
-
-def _is_redrawn(raw: bytes) -> bool:
-    """Whether the cursor returns to the start of the line, or to the line above, as for nested bars."""
-    return raw.endswith(b"\r") or raw.rstrip(b"\r\n").endswith(_CURSOR_UP)
 
 
 # --- progress
@@ -383,19 +365,16 @@ def summary(job: Job) -> str:
 
 def change_line(before: Job | None, job: Job) -> str | None:
     """A line when the state, the attempt or a tenth of the progress has changed, else None."""
-    changed = before is None or any(before[key] != job[key] for key in ("state", "attempt", "next_try_at"))
-    if not changed and _tenths(job) <= (_tenths(before) if before else 0):
-        return None
+    if before is not None and all(before[key] == job[key] for key in ("state", "attempt", "next_try_at")):
+        reported, tenths = (int((each["progress"] or 0) / _REPORTED_SHARE + 1e-9) for each in (before, job))
+        if tenths <= reported:
+            return None
     return formatting.join([job["state"], _progress_details(job)], ": ")
 
 
 def _progress_details(job: Job) -> str:
     restarts = f"restarts {job['restarts']}" if job["restarts"] else ""
     return formatting.join([formatting.progress(job), restarts, formatting.status_line(job)])
-
-
-def _tenths(job: Job) -> int:
-    return int((job["progress"] or 0) / _REPORTED_SHARE + 1e-9)
 
 
 @contextmanager
