@@ -512,7 +512,7 @@ def test_what_another_job_has_found_is_avoided_but_no_reason_to_fail(play: Play)
     assert "exclude" not in play.slurm.of(third.id).options
 
 
-def test_times_of_a_leading_keeper_whose_clock_is_ahead_are_those_of_this_machine(play: Play) -> None:
+def test_times_of_a_coordinator_whose_clock_is_ahead_are_those_of_this_machine(play: Play) -> None:
     job = play.submit()
     play.round(2)
     mine = play.slurm.of(job.id)

@@ -46,12 +46,12 @@ def test_a_lost_node_is_replaced_and_the_training_ends_bit_identical(
 @pytest.mark.parametrize(
     "mode", [pytest.param(mode, marks=[] if mode == "power" else pytest.mark.soak) for mode in MODES]
 )
-def test_the_leading_node_is_lost_and_the_server_starts_the_job_on_others(
+def test_the_first_node_is_lost_and_the_server_starts_the_job_on_others(
     cluster: Cluster, submit: Submit, undisturbed: Undisturbed, mode: str
 ) -> None:
     job = submit()
     snapshot = job.reach_snapshot()
-    print("the leading node:")
+    print("the first node:")
     assert_loss_costs_no_bit(cluster, job, undisturbed, snapshot, job.leader, mode)
 
 

@@ -11,13 +11,13 @@ _RARELY = {"every_steps": 1000}
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("leading", [False, True], ids=["other", "leading"])
+@pytest.mark.parametrize("first", [False, True], ids=["other", "first"])
 def test_a_lost_node_costs_no_step_that_its_neighbour_has_in_memory(
-    cluster: Cluster, submit: Submit, undisturbed: Undisturbed, leading: bool
+    cluster: Cluster, submit: Submit, undisturbed: Undisturbed, first: bool
 ) -> None:
     job = submit(snapshot=_RARELY, pace=0.5)
     until(lambda: (kept(job) or 0) > 3, f"job {job.id} has a snapshot in memory\n{job.all_logs()}", 120)
-    lost = next(host for host in job.hosts() if (host == job.leader) == leading)
+    lost = next(host for host in job.hosts() if (host == job.leader) == first)
     cluster.kill(lost, "power")
     took = job.reach(attempt=2)
     print(f"power of {lost}: {took:.1f} s to the next step, on {job.hosts()}, from step {job.resumed()}")

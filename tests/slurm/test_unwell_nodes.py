@@ -129,11 +129,11 @@ def other(job: ClusterJob) -> str:
     return next(host for host in job.hosts() if host != leader)
 
 
-def begin(submit: Submit, *, leading: bool, pace: float = 1) -> tuple[ClusterJob, str]:
-    """A job that has a snapshot, and its leading node or another of it."""
+def begin(submit: Submit, *, first: bool, pace: float = 1) -> tuple[ClusterJob, str]:
+    """A job that has a snapshot, and its first node or another of it."""
     job = submit(pace=pace)
     job.reach_snapshot()
-    return job, job.leader if leading else other(job)
+    return job, job.leader if first else other(job)
 
 
 def assert_succeeded(job: ClusterJob, undisturbed: Undisturbed) -> None:
@@ -150,17 +150,17 @@ def assert_excluded(cluster: Cluster, job: ClusterJob, seen: Seen, node: str) ->
     assert seen.excluded[node]
 
 
-which = pytest.mark.parametrize("leading", [True, False], ids=["leading", "other"])
+which = pytest.mark.parametrize("first", [True, False], ids=["first", "other"])
 
 
 @which
 @pytest.mark.parametrize("fault", list(BAD_HOMES)[:3])
 def test_a_node_that_loses_the_home_is_found_and_excluded(
-    cluster: Cluster, client: Client, submit: Submit, home: Path, undisturbed: Undisturbed, fault: str, leading: bool
+    cluster: Cluster, client: Client, submit: Submit, home: Path, undisturbed: Undisturbed, fault: str, first: bool
 ) -> None:
-    job, node = begin(submit, leading=leading)
+    job, node = begin(submit, first=first)
     BAD_HOMES[fault](cluster.unwell(node), home)
-    seen = watch(client, job, f"{fault} on {place(leading)} while it runs")
+    seen = watch(client, job, f"{fault} on {place(first)} while it runs")
     assert job.classes() == ["host_lost", "success"], seen.text
     assert node in seen.message(1)
     assert "home" in seen.message(1)
@@ -173,12 +173,12 @@ def test_a_node_that_loses_the_home_is_found_and_excluded(
 @which
 @pytest.mark.parametrize("fault", BAD_HOMES)
 def test_a_node_that_cannot_run_the_job_is_found_before_an_attempt_and_excluded(
-    cluster: Cluster, client: Client, submit: Submit, home: Path, undisturbed: Undisturbed, fault: str, leading: bool
+    cluster: Cluster, client: Client, submit: Submit, home: Path, undisturbed: Undisturbed, fault: str, first: bool
 ) -> None:
-    node = "n1" if leading else "n2"
+    node = "n1" if first else "n2"
     BAD_HOMES[fault](cluster.unwell(node), home)
     job = submit(pace=0.2)
-    seen = watch(client, job, f"{fault} on {place(leading)} before it starts")
+    seen = watch(client, job, f"{fault} on {place(first)} before it starts")
     assert job.classes() in (["success"], ["host_lost", "success"]), seen.text
     assert_excluded(cluster, job, seen, node)
     assert_succeeded(job, undisturbed)
@@ -203,12 +203,12 @@ def test_where_no_node_can_run_the_job_it_fails_and_names_each_with_its_reason(
 @pytest.mark.parametrize("seconds", [20, 120])
 def test_a_node_that_is_cut_off_for_a_while_is_replaced(
     cluster: Cluster, client: Client, submit: Submit, undisturbed: Undisturbed, seconds: int, slurmd_timeout: str,
-    leading: bool,
+    first: bool,
 ) -> None:  # fmt: skip
     cluster.configure(SlurmdTimeout=slurmd_timeout)
-    job, node = begin(submit, leading=leading)
+    job, node = begin(submit, first=first)
     cluster.kill(node, "drop")
-    fault = f"{seconds} s without a packet, {place(leading)}, SlurmdTimeout {slurmd_timeout}"
+    fault = f"{seconds} s without a packet, {place(first)}, SlurmdTimeout {slurmd_timeout}"
     seen = watch(client, job, fault, later=(seconds, cluster.host(node).heal))
     assert job.classes() in (["host_lost", "success"], ["keeper_lost", "success"]), seen.text
     assert_succeeded(job, undisturbed)
@@ -217,13 +217,13 @@ def test_a_node_that_is_cut_off_for_a_while_is_replaced(
 @which
 @pytest.mark.parametrize("share", [0.6, 0.9])
 def test_a_cut_below_the_time_out_costs_one_restart_at_most(
-    cluster: Cluster, client: Client, submit: Submit, undisturbed: Undisturbed, share: float, leading: bool
+    cluster: Cluster, client: Client, submit: Submit, undisturbed: Undisturbed, share: float, first: bool
 ) -> None:
     """A node ends its ranks when its lease has ended, before the leader gives it up: that is where 0.9 is."""
     cluster.configure(SlurmdTimeout="300")
-    job, node = begin(submit, leading=leading)
+    job, node = begin(submit, first=first)
     cluster.kill(node, "drop")
-    fault = f"a cut of {share} of `host_timeout`, {place(leading)}"
+    fault = f"a cut of {share} of `host_timeout`, {place(first)}"
     seen = watch(client, job, fault, later=(share * HOST_TIMEOUT, cluster.host(node).heal))
     assert len(seen.attempts) <= (1 if share < 0.75 else 2), seen.text
     assert_succeeded(job, undisturbed)
@@ -232,12 +232,12 @@ def test_a_cut_below_the_time_out_costs_one_restart_at_most(
 @which
 @pytest.mark.parametrize("lasting", [False, True], ids=["20s", "lasting"])
 def test_a_node_that_is_not_heard_is_replaced(
-    cluster: Cluster, client: Client, submit: Submit, undisturbed: Undisturbed, lasting: bool, leading: bool
+    cluster: Cluster, client: Client, submit: Submit, undisturbed: Undisturbed, lasting: bool, first: bool
 ) -> None:
     """What is sent to it arrives; nothing that it sends does."""
-    job, node = begin(submit, leading=leading)
+    job, node = begin(submit, first=first)
     cluster.unwell(node).relay(lost_from=1.0)
-    fault = f"one-way loss {'for good' if lasting else 'for 20 s'}, {place(leading)}"
+    fault = f"one-way loss {'for good' if lasting else 'for 20 s'}, {place(first)}"
     seen = watch(client, job, fault, later=None if lasting else (20, cluster.host(node).heal))
     assert job.classes() in (["host_lost", "success"], ["keeper_lost", "success"]), seen.text
     assert_succeeded(job, undisturbed)
@@ -245,25 +245,25 @@ def test_a_node_that_is_not_heard_is_replaced(
 
 @which
 def test_a_lossy_and_slow_link_costs_time_and_no_bit(
-    cluster: Cluster, client: Client, submit: Submit, undisturbed: Undisturbed, leading: bool
+    cluster: Cluster, client: Client, submit: Submit, undisturbed: Undisturbed, first: bool
 ) -> None:
-    cluster.unwell("n1" if leading else "n2").relay(lost_from=0.3, lost_to=0.3, delay=0.3)
+    cluster.unwell("n1" if first else "n2").relay(lost_from=0.3, lost_to=0.3, delay=0.3)
     job = submit(pace=0)
-    watch(client, job, f"30 % loss and 300 ms delay, {place(leading)}", limit=280)
+    watch(client, job, f"30 % loss and 300 ms delay, {place(first)}", limit=280)
     assert_succeeded(job, undisturbed)
 
 
 @which
 @pytest.mark.parametrize("hours", [1, -1])
 def test_a_wrong_clock_is_reported_and_moves_no_time_of_the_job(
-    cluster: Cluster, client: Client, submit: Submit, undisturbed: Undisturbed, hours: int, leading: bool
+    cluster: Cluster, client: Client, submit: Submit, undisturbed: Undisturbed, hours: int, first: bool
 ) -> None:
-    node = "n1" if leading else "n2"
+    node = "n1" if first else "n2"
     cluster.unwell(node).shift_clock(3600 * hours)
     job = submit(pace=0.4)
     snapshot = job.reach_snapshot()
     job.signal_rank(0)
-    seen = watch(client, job, f"clock {hours:+} h, {place(leading)}; a rank is killed")
+    seen = watch(client, job, f"clock {hours:+} h, {place(first)}; a rank is killed")
     assert job.hosts(1) == ["n1", "n2"]
     assert job.resumed()[0] >= snapshot, seen.text
     submitted = seen.begun - 60 * load_factor()
@@ -277,12 +277,12 @@ def test_a_wrong_clock_is_reported_and_moves_no_time_of_the_job(
     assert_succeeded(job, undisturbed)
 
 
-def test_slurm_gives_up_a_leading_node_whose_daemon_is_dead(
+def test_slurm_gives_up_the_first_node_whose_daemon_is_dead(
     cluster: Cluster, client: Client, submit: Submit, undisturbed: Undisturbed
 ) -> None:
-    job, node = begin(submit, leading=True, pace=2)
+    job, node = begin(submit, first=True, pace=2)
     cluster.kill(node, "slurmd")
-    seen = watch(client, job, "`slurmd` killed on the leading node")
+    seen = watch(client, job, "`slurmd` killed on the first node")
     assert len(seen.attempts) <= 2, seen.text
     assert_succeeded(job, undisturbed)
 
@@ -290,25 +290,25 @@ def test_slurm_gives_up_a_leading_node_whose_daemon_is_dead(
 @which
 @pytest.mark.parametrize("path", ["/tmp", "/dev/shm"])  # noqa: S108
 def test_a_full_disk_of_a_node_costs_no_bit(
-    cluster: Cluster, client: Client, submit: Submit, undisturbed: Undisturbed, path: str, leading: bool
+    cluster: Cluster, client: Client, submit: Submit, undisturbed: Undisturbed, path: str, first: bool
 ) -> None:
-    cluster.unwell("n1" if leading else "n2").fill(path)
+    cluster.unwell("n1" if first else "n2").fill(path)
     job = submit(pace=0.4)
-    watch(client, job, f"{path} full, {place(leading)}")
+    watch(client, job, f"{path} full, {place(first)}")
     assert_succeeded(job, undisturbed)
 
 
 @which
 @pytest.mark.parametrize("seconds", [3, 20])
 def test_renames_that_are_seen_late_cost_no_bit(
-    cluster: Cluster, client: Client, submit: Submit, home: Path, undisturbed: Undisturbed, seconds: int, leading: bool
+    cluster: Cluster, client: Client, submit: Submit, home: Path, undisturbed: Undisturbed, seconds: int, first: bool
 ) -> None:
-    cluster.unwell("n1" if leading else "n2").delay_renames(home, seconds)
+    cluster.unwell("n1" if first else "n2").delay_renames(home, seconds)
     job = submit(pace=1)
-    seen = watch(client, job, f"renames seen {seconds} s late, {place(leading)}")
+    seen = watch(client, job, f"renames seen {seconds} s late, {place(first)}")
     assert job.classes() == ["success"], seen.text
     assert_succeeded(job, undisturbed)
 
 
-def place(leading: bool) -> str:
-    return "the leading node" if leading else "another node"
+def place(first: bool) -> str:
+    return "the first node" if first else "another node"

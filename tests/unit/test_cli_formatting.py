@@ -49,9 +49,9 @@ def test_a_status_line_has_the_queue_the_next_try_the_outcome_the_phase_or_a_not
     later, earlier = (now + timedelta(days=2)).isoformat(), (now - timedelta(seconds=1)).isoformat()
     assert re.fullmatch(r"retry at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", status_line(state="recovering", next_try_at=later))
     assert status_line(state="recovering", next_try_at=earlier) == "", "a time in the past is no time of a retry"
-    lost = outcome(message="The leading keeper ended without a record; the ranks ran on n1, n2.", rank=None)
+    lost = outcome(message="The coordinator ended without a record; the ranks ran on n1, n2.", rank=None)
     waits = status_line(state="recovering", outcome=lost, waiting_for="Slurm job 17 waits")
-    assert waits == "The leading keeper ended without a record; the ranks ran on n1, n2; Slurm job 17 waits"
+    assert waits == "The coordinator ended without a record; the ranks ran on n1, n2; Slurm job 17 waits"
     ending = {"state": "COMPLETING", "reason": "Slurm is ending job 17: it stops what still runs on its nodes"}
     assert status_line(slurm=ending) == ending["reason"]
     assert status_line(state="failed", outcome=outcome(message="no space left", rank=None)) == "no space left"

@@ -134,7 +134,7 @@ class RunningJobs:
         if job.state is JobState.RUNNING:
             reason = "the keeper was lost; relaunching it"
             if job.spec.is_cluster:
-                reason = (job.slurm or {}).get("reason") or "the leading keeper was lost"
+                reason = (job.slurm or {}).get("reason") or "the coordinator was lost"
             job = self._set_recovering(job, reason)
         launcher.launch(job)
 

@@ -173,7 +173,7 @@ class RunIntent(JsonRecord):
     latest. An attempt that ran for ``healthy_seconds`` clears the count of failures where it is not known whether the
     script makes progress. ``log_bytes`` is the space that each log of a rank may take.
 
-    ``launch`` is the number of the Slurm job that may act for the job: a leading keeper of a lower number stops at
+    ``launch`` is the number of the Slurm job that may act for the job: a coordinator of a lower number stops at
     once. 0 on this machine, where a lock decides. ``devices`` is empty on Slurm. A node that has not been heard for
     ``host_timeout`` seconds counts as lost. ``excluded``: nodes on which the job could not run, each with the reason.
     """

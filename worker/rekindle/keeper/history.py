@@ -40,7 +40,7 @@ class History:
     def lost_outcome(self, excluded: Mapping[str, str]) -> Outcome:
         """How the open attempt ended: nobody saw it, but the boot id shows whether the whole machine went down.
 
-        On a cluster the next leading keeper may be on another machine: that shows nothing of the one before. Unless the
+        On a cluster the next coordinator may be on another machine: that shows nothing of the one before. Unless the
         server knows more: see ``RunIntent.excluded``.
         """
         if bad := {host: excluded[host] for host in self.open_hosts if host in excluded}:
@@ -48,7 +48,7 @@ class History:
         if self.open_hosts:
             klass = OutcomeClass.HOST_LOST if self.host_lost else OutcomeClass.KEEPER_LOST
             nodes = ", ".join(self.open_hosts)
-            message = f"The leading keeper ended without a record, alone or with its node; the ranks ran on {nodes}."
+            message = f"The coordinator ended without a record, alone or with its node; the ranks ran on {nodes}."
             return Outcome(klass, message)
         if self.host_lost:
             return Outcome(OutcomeClass.HOST_LOST, "The machine went down under the job.")

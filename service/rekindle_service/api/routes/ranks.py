@@ -26,7 +26,7 @@ from rekindle_service.store.tables import Job
 router = APIRouter(tags=["ranks"])
 
 _STACK_TIMEOUT = 3.0  # seconds
-_CLUSTER_SECONDS = 3.0  # more on Slurm, where the leading keeper looks for requests once a second
+_CLUSTER_SECONDS = 3.0  # more on Slurm, where the coordinator looks for requests once a second
 
 
 @router.get("/jobs/{job_id}/ranks")

@@ -1,4 +1,4 @@
-"""The Slurm job of one launch: the options of ``sbatch``, and the script that starts the leading keeper."""
+"""The Slurm job of one launch: the options of ``sbatch``, and the script that starts the coordinator."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Signs of life of leading keepers: a file that each replaces every few seconds, timed by this machine's own clock."""
+"""Signs of life of coordinators: a file that each replaces every few seconds, timed by this machine's own clock."""
 
 import os
 import tempfile

@@ -28,7 +28,7 @@ from rekindle_service.launchers.slurm.queue_listing import SlurmJob, Stage, job_
 from rekindle_service.launchers.slurm.reasons import ending_words, running_words, waiting_words
 from rekindle_service.store.tables import Job, launch_column
 
-_SILENCE = 15.0  # seconds beyond ``host_timeout`` after which a leading keeper counts as lost
+_SILENCE = 15.0  # seconds beyond ``host_timeout`` after which a coordinator counts as lost
 _COMPLETING_SILENCE = 15.0  # seconds after which one whose Slurm job is being cleaned up counts as ended
 _STOPPED_SILENCE = 120.0  # likewise where Slurm has stopped it: only the state that follows shows who wanted that
 _START_INTERVAL = 10.0  # seconds between two requests to start a job that Slurm has queued again
@@ -38,7 +38,7 @@ _NOT_THE_JOBS = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})
 """Ends for which nothing is held against the job."""
 
 _CANNOT_START = "launch failed requeued held"
-_NODE = re.compile(r"rekindle: node (\S+): (.*)")  # of a log: why the leading keeper cannot start there
+_NODE = re.compile(r"rekindle: node (\S+): (.*)")  # of a log: why the coordinator cannot start there
 
 Record = Callable[..., Job | None]
 """``record(job_id, **columns)`` sets columns of the row, and returns it."""
@@ -176,7 +176,7 @@ class SlurmLauncher:
         return self._found(job, found, columns)
 
     def _note_nodes(self, job: Job, found: SlurmJob | None) -> None:
-        """What the leading keeper says of its nodes."""
+        """What the coordinator says of its nodes."""
         beat = self._beats.content(self._home.run_dir(job.id), job.launch_number)
         if beat is None or found is None or found.state not in ("RUNNING", "FAILED"):
             return
@@ -266,7 +266,7 @@ class SlurmLauncher:
         self._excluded.add(job, {host: reason for host, reason in reasons.items() if host in found.hosts})
 
     def _bad_nodes(self, job: Job, found: SlurmJob) -> dict[str, str]:
-        """Find the nodes that the leading keeper has named last, or the one on which it could not start or write."""
+        """Find the nodes that the coordinator has named last, or the one on which it could not start or write."""
         run_dir = self._home.run_dir(job.id)
         beat = read_record(run_dir.launch(job.launch_number).beat, LeaderBeat, run_dir.root)
         if beat is not None and beat.excluded:
@@ -299,7 +299,7 @@ class SlurmLauncher:
         if not tail.strip():
             reason = "its nodes may not see this directory: rekindle doctor --slurm checks that"
             return f"The job ends on Slurm as soon as it starts, and leaves nothing in {log}; {reason}", ""
-        return keeper_failure("The leading keeper", tail, log), tail
+        return keeper_failure("The coordinator", tail, log), tail
 
     def _log_tail(self, job: Job) -> tuple[Path, str]:
         """The log of the current launch, and its end."""
@@ -352,7 +352,7 @@ class SlurmLauncher:
 
 
 def _was_preempted(job: Job) -> bool:
-    """Its ranks have ended because the leading keeper got SIGTERM."""
+    """Its ranks have ended because the coordinator got SIGTERM."""
     return (job.outcome or {}).get("class") == OutcomeClass.PREEMPTED
 
 

@@ -140,7 +140,7 @@ def _limit_words(reason: str) -> str | None:
 
 
 def running_words(job: SlurmJob, beat: LeaderBeat | None, ahead: float) -> str | None:
-    """What is wrong with the nodes of a running job, in sentences; ``ahead``: seconds of its leading keeper's times."""
+    """What is wrong with the nodes of a running job, in sentences; ``ahead``: seconds of its coordinator's times."""
     if beat is None:
         return None
     words, missing = [], {host: reason for host, reason in beat.missing.items() if host in job.hosts}

@@ -70,5 +70,5 @@ def notify(run_dir: RunDir, message: ControlMessage, node: int | None = None) ->
 
 
 def post_request(run_dir: RunDir, message: ControlMessage) -> None:
-    """Request something of a leading keeper on another machine, which reads it within seconds. Raises OSError."""
+    """Request something of a coordinator on another machine, which reads it within seconds. Raises OSError."""
     append_line(run_dir.requests, message.to_json(), durable=False)

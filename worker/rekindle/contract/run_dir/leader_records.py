@@ -1,11 +1,11 @@
-"""What the leading keeper of a job on a cluster writes about itself into ``launches/<n>``."""
+"""What the coordinator of a job on a cluster writes about itself into ``launches/<n>``."""
 
 from dataclasses import dataclass, field
 
 from rekindle.contract.run_dir.json_records import Count, JsonRecord, Line
 
 COMMENT = "rekindle: "
-"""Begins the comment of a Slurm job whose leading keeper could write nothing: ``rekindle: HOST: REASON``."""
+"""Begins the comment of a Slurm job whose coordinator could write nothing: ``rekindle: HOST: REASON``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Leader(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class LeaderBeat(JsonRecord):
-    """``beat.json``: another ``beat`` every few seconds, for as long as the leading keeper lives.
+    """``beat.json``: another ``beat`` every few seconds, for as long as the coordinator lives.
 
     ``at``: the time of day by which it writes the journal, in seconds since the epoch. ``clocks``: seconds by which
     those of the nodes are ahead of that. ``missing``: nodes of the allocation that the job cannot use now, each with

@@ -85,15 +85,15 @@ class AttemptDir:
 
 @dataclass(frozen=True, slots=True)
 class LaunchDir:
-    """One launch of the keepers of a job on a cluster: what its server, its leading keeper and its nodes exchange."""
+    """One launch of the keepers of a job on a cluster: what its server, its coordinator and its nodes exchange."""
 
     root: Path
 
     environment = _Child("environment.json")  # variables of every keeper, by name; written by the server
     script = _Child("script.sh")  # what Slurm starts on the first node; written by the server
-    slurm_log = _Child("slurm.log")  # output of the leading keeper, with that of ``srun`` and the nodes' keepers
-    leader = _Child("leader.json")  # ``Leader`` as JSON, by the leading keeper: where it listens, and the secret
-    beat = _Child("beat.json")  # ``LeaderBeat`` as JSON, by the leading keeper, every few seconds while it lives
+    slurm_log = _Child("slurm.log")  # output of the coordinator, with that of ``srun`` and the nodes' keepers
+    leader = _Child("leader.json")  # ``Leader`` as JSON, by the coordinator: where it listens, and the secret
+    beat = _Child("beat.json")  # ``LeaderBeat`` as JSON, by the coordinator, every few seconds while it lives
 
     def proof(self, host: str) -> Path:
         """``{"number": …}``, one more every few seconds by a node's keeper: what it writes here is seen elsewhere."""
