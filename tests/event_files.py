@@ -3,7 +3,7 @@
 import struct
 from pathlib import Path
 
-from rekindle.keeper.observers.tfevents import masked_crc
+from rekindle.keeper.observers.tensorboard import masked_crc
 
 
 def record(data: bytes) -> bytes:

@@ -3,8 +3,15 @@
 import hashlib
 from pathlib import Path
 
-from rekindle.contract.run_dir.snapshots import MANIFEST, MODEL, FileRecord, Manifest, SnapshotDir, rank_file
-from rekindle.contract.score import Score
+from rekindle.contract.run_dir.snapshot_dir import (
+    MANIFEST,
+    MODEL,
+    Manifest,
+    SnapshotDir,
+    SnapshotFile,
+    SnapshotScore,
+    rank_file,
+)
 
 
 def write_snapshot(
@@ -15,7 +22,7 @@ def write_snapshot(
     world_size: int = 1,
     job_id: str | None = None,
     created_at: float = 1.0,
-    score: Score | None = None,
+    score: SnapshotScore | None = None,
 ) -> Path:
     """Its directory; ``snapshots`` is created if need be."""
     directory = SnapshotDir(snapshots).path(step)
@@ -23,7 +30,7 @@ def write_snapshot(
     contents = {MODEL: b"weights", **{rank_file(rank): b"rng" for rank in range(world_size)}}
     for name, data in contents.items():
         (directory / name).write_bytes(data)
-    files = {name: FileRecord(len(data), hashlib.sha256(data).hexdigest()) for name, data in contents.items()}
+    files = {name: SnapshotFile(len(data), hashlib.sha256(data).hexdigest()) for name, data in contents.items()}
     manifest = Manifest(job_id, step, epoch, world_size, created_at, "1-ab", "2", files, score)
     (directory / MANIFEST).write_bytes(manifest.encoded())
     return directory

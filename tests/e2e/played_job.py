@@ -16,11 +16,11 @@ from rekindle.contract.job import JobSpec, RunIntent, TargetKind
 from rekindle.contract.locks import ExclusiveLock
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.attempt_samples import RankUsage, UsageSample
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import MetricPoint, RankError, RankState, RankStatus
-from rekindle.contract.run_dir.usage import RankUsage, UsageSample
-from rekindle.contract.score import Score
+from rekindle.contract.run_dir.snapshot_dir import SnapshotScore
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home, new_job_id
 from rekindle_service.jobs.submitter import new_job
@@ -206,7 +206,7 @@ class PlayedJob:
         with self.run_dir.attempt(self.attempt).rank(rank).log(stream).open("ab") as file:
             file.write(data)
 
-    def snapshot(self, step: int, score: Score | None = None) -> Path:
+    def snapshot(self, step: int, score: SnapshotScore | None = None) -> Path:
         return write_snapshot(
             self.run_dir.snapshots,
             step,

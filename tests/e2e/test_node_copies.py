@@ -9,7 +9,7 @@ from disks import tmpfs
 from machine_ranks import Machine, MachineRanks, stale_view
 from plain_torchrun import EXACT, assert_same_result, lines, snapshot_steps
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.snapshots import SnapshotDir, write_void_attempt
+from rekindle.contract.run_dir.snapshot_dir import SnapshotDir, write_void_attempt
 
 SCRIPT = "node_copies.py"
 

@@ -10,7 +10,7 @@ from plain_torchrun import EXACT, cold_torchrun, snapshot_steps, torchrun
 from rekindle.contract.environment import attempt_environment
 from rekindle.contract.files import read_lines, write_json
 from rekindle.contract.job import RunIntent
-from rekindle.contract.run_dir.control import ControlMessage, MessageType, parse_message
+from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType, parse_message
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankState, RankStatus
 from rekindle.contract.states import JobIntent

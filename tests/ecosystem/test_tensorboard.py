@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
+from rekindle.keeper.observers.tensorboard import TensorBoardImport
 from rekindle_service.run_readers.metrics import read_attempt_series
 
 WRITER = """

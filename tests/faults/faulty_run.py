@@ -15,7 +15,7 @@ from rekindle.contract.environment import RUN_DIR, clean_environment
 from rekindle.contract.files import write_json
 from rekindle.contract.job import HEALTHY_SECONDS, JobSpec, RunIntent, TargetKind
 from rekindle.contract.processes import ProcessIdentity, boot_id, parent_of
-from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
+from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent

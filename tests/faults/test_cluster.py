@@ -13,9 +13,8 @@ import pytest
 from e2e.waiting import until
 from faults.cluster_run import ClusterRun, alive
 from network_hosts import needs_hosts, network_hosts
-from rekindle.contract.chaos import Fault
 from rekindle.contract.processes import parent_of
-from rekindle.contract.run_dir.control import ControlMessage, MessageType, post_request
+from rekindle.contract.run_dir.control_messages import ControlMessage, Fault, MessageType, post_request
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.leader_records import LeaderBeat

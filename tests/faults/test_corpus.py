@@ -72,8 +72,8 @@ CORPUS = [
     Planted("store", "comm", "DistNetworkError"),
 ]
 HIDDEN = [
-    Planted("late", "hang", says="A collective of gloo timed out after 2 s: rank 1 has not reached the next"),
-    Planted("late_in_group", "hang", says="A collective of gloo timed out after 2 s: rank 1 has not reached the next"),
+    Planted("late", "hang", says="; rank 1 is still at train.py:"),
+    Planted("late_in_group", "hang", says="; rank 1 is still at train.py:"),
     Planted("wait_for_dead_thread", "hang", says="; thread producer of rank 1 had ended by ValueError: the shard is b"),
     Planted("wait_in_finally", "hang", says="; rank 1 is handling ValueError: the loss is negative (train.py:"),
     Planted("other_shape", USER, says="all_reduce number 6 ([[1]] Float) at train.py:"),

@@ -92,7 +92,8 @@ def test_a_watchdog_that_ends_the_rank_that_waits_is_a_hang_of_the_one_that_does
     assert run.classes() == ["hang", "hang", "success"], "no proof of a bug, though SIGABRT came twice at one point"
     for hang in run.outcomes()[:2]:
         assert_stays(run, hang, "sleeps")
-        assert hang["message"].startswith("A collective of NCCL timed out after 2 s: rank 1 has not reached the next")
+        assert hang["message"].startswith("A collective of NCCL timed out after 2 s: rank 0 waits in ")
+        assert "; rank 1 is still at train.py:" in hang["message"]
         assert "Watchdog caught collective operation timeout" in hang["evidence"]["first_error"]
 
 

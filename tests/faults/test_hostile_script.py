@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from e2e.waiting import until
-from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
+from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.states import JobIntent
 

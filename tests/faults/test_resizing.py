@@ -3,7 +3,7 @@
 from faults.faulty_run import FaultyRun
 from rekindle.contract.files import write_json
 from rekindle.contract.job import RunIntent
-from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
+from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.states import JobIntent
 

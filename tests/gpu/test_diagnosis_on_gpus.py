@@ -14,7 +14,7 @@ import torch
 from e2e.waiting import until
 from gpu.conftest import GPUS
 from rekindle import Snapshots
-from rekindle.contract import debug_socket, nvml
+from rekindle.contract import nvidia_driver, rank_traces
 from rekindle.contract.files import fsync_directory
 
 MIB = 1 << 20
@@ -73,13 +73,13 @@ def test_a_recorder_answers_for_the_collectives_of_a_rank(begin, found, tmp_path
     run = begin("recorders.py", str(tmp_path), ranks=1)
     run.reach_step(1)
     rank_dir = run.run_dir.attempt(1).rank(0)
-    for recorder in debug_socket._RECORDERS:
-        answer = debug_socket._parse(debug_socket.query(rank_dir, recorder))
+    for recorder in rank_traces._RECORDERS:
+        answer = rank_traces._parse(rank_traces.query(rank_dir, recorder))
         found(f"recorder {recorder.rstrip('?&')}", "no answer" if answer is None else f"{len(answer[1])} entries")
-    known = debug_socket.collectives(rank_dir, on_gpu=GPUS > 0)
+    known = rank_traces.collectives(rank_dir, on_gpu=GPUS > 0)
     assert known is not None
     assert known.knows_gpu is (GPUS > 0)
-    groups = {each.group for each in debug_socket.collective_history(rank_dir, on_gpu=GPUS > 0)}
+    groups = {each.group for each in rank_traces.collective_history(rank_dir, on_gpu=GPUS > 0)}
     found("groups of collectives", ", ".join(sorted(groups)))
     assert any("nccl" in group for group in groups) if GPUS else groups == {"0"}
     (tmp_path / "end").touch()
@@ -91,10 +91,10 @@ def test_the_driver_reports_what_a_process_uses(found):
     held = torch.empty(512 * MIB, dtype=torch.uint8, device="cuda:0")
     torch.cuda.synchronize()
     uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
-    [reading] = nvml.read_gpus([uuid])
+    [reading] = nvidia_driver.read_gpus([uuid])
     assert reading is not None
     assert reading.memory_used_bytes >= held.nbytes
-    with nvml.Driver() as driver:
+    with nvidia_driver.Driver() as driver:
         began = time.monotonic()
         found("a reading of the open driver, ms", 1000 * (time.monotonic() - began) if driver.read([uuid]) else None)
         found("processes that the driver lists", len(driver.processes([uuid]) or ()))

@@ -7,8 +7,7 @@ import pytest
 
 from api_server import ApiServer
 from job_records import record_attempt, record_keeper, record_status
-from rekindle.contract.chaos import Fault
-from rekindle.contract.run_dir.control import ControlMessage, MessageType, parse_message
+from rekindle.contract.run_dir.control_messages import ControlMessage, Fault, MessageType, parse_message
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.rank_records import RankState
 from rekindle.contract.states import JobState

@@ -10,8 +10,7 @@ import pytest
 
 from api_server import ApiServer
 from job_examples import names_in
-from rekindle.contract.run_dir.snapshots import MODEL, step_name
-from rekindle.contract.score import Score
+from rekindle.contract.run_dir.snapshot_dir import MODEL, SnapshotScore, step_name
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.store.access_tables import AuditEntry
 from snapshot_files import write_snapshot
@@ -127,7 +126,7 @@ def test_what_a_job_needs_to_continue_is_never_pruned(server: ApiServer, ended: 
 
     best = ended(40)
     for step, value in ((1, 0.9), (2, 0.1), (3, 0.2), (4, 0.3)):
-        write_snapshot(server.run_dir(best).snapshots, step, score=Score("accuracy", value))
+        write_snapshot(server.run_dir(best).snapshots, step, score=SnapshotScore("accuracy", value))
     assert server.api.put(f"/api/v1/jobs/{best['id']}/snapshots/2/pin").status_code == 204
     (server.run_dir(best).snapshots / ".tmp-1-ab-000000000009").mkdir()
     assert prune(dry_run=False, keep_snapshots_days=10, keep_jobs_days=10)["failures"] == []

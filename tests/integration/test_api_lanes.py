@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer
+from rekindle.contract.run_dir.attempt_samples import GpuUsage, RankUsage, UsageSample
 from rekindle.contract.run_dir.journal import Journal, RecordType
-from rekindle.contract.run_dir.usage import GpuUsage, RankUsage, UsageSample
 from rekindle.contract.states import JobState
 
 _BEGAN = 1_700_000_000.0  # seconds since the epoch

@@ -8,7 +8,7 @@ import pytest
 
 from api_server import ApiServer
 from job_records import record_attempt
-from rekindle.contract.run_dir.log_times import LogName, LogSizes
+from rekindle.contract.run_dir.attempt_samples import LogName, LogSizes
 from shared_server import one_server  # noqa: F401 the fixture server
 
 LINES = [

@@ -18,7 +18,7 @@ from rekindle_service.machine.monitor import MAX_SAMPLES, MachineMonitor, downsa
 _GPU_SAMPLE = """
 import json
 from dataclasses import asdict
-from rekindle.contract.nvml import read_gpus
+from rekindle.contract.nvidia_driver import read_gpus
 known, unknown = read_gpus(["GPU-a", "GPU-of-yesterday"])
 print(json.dumps([asdict(known), unknown]))
 """

@@ -10,11 +10,11 @@ import pytest
 from api_server import ApiServer
 from job_records import record_attempt, record_keeper, record_status
 from rekindle.contract.files import write_json
-from rekindle.contract.run_dir.control import ControlMessage, MessageType, parse_message
+from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType, parse_message
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankError
-from rekindle.contract.score import Score
+from rekindle.contract.run_dir.snapshot_dir import SnapshotScore
 from rekindle.contract.states import JobState
 from snapshot_files import write_snapshot
 
@@ -347,7 +347,7 @@ def test_snapshots_are_listed_from_their_manifests(played: Played) -> None:
 
 def test_the_best_snapshot_is_marked_and_the_policy_shown(played: Played) -> None:
     for step, value in ((10, 0.5), (20, 0.25), (50, 0.75)):
-        write_snapshot(played.run_dir.snapshots, step, score=Score("-loss", value))
+        write_snapshot(played.run_dir.snapshots, step, score=SnapshotScore("-loss", value))
     write_snapshot(played.run_dir.snapshots, 40)
     played.status(0, snapshot_policy="every 42 steps (auto: …)")
     found = played.get("snapshots").json()

@@ -9,7 +9,7 @@ from api_server import ADMIN, ApiServer
 from event_files import EventFile
 from job_records import record_attempt
 from rekindle.contract.states import JobState
-from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
+from rekindle.keeper.observers.tensorboard import TensorBoardImport
 from rekindle_service.api.routes.events import make_feed
 from rekindle_service.run_readers.metrics import read_run_series
 

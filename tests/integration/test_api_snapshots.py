@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer
-from rekindle.contract.run_dir.snapshots import read_pins
+from rekindle.contract.run_dir.snapshot_dir import read_pins
 from rekindle.contract.states import JobState
 from rekindle_service.store.tables import Job
 from shared_server import one_server  # noqa: F401 the fixture server

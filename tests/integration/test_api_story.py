@@ -197,7 +197,7 @@ def test_a_hang_shows_the_groups_of_ranks_and_what_they_wait_in(story: Story) ->
         "stacks": {"0": waits, "1": sleeps, "2": waits, "3": "", "x": waits, "4": 7},
         "collectives": {"0": 11, "1": 10, "2": 11},
     }
-    message = "No progress for 30 s: rank 1 has not reached the next collective at train.py:6."
+    message = "No progress for 30 s: rank 0 waits in collective 31; rank 1 is still at train.py:6."
     story.fail(Outcome(OutcomeClass.HANG, message, rank=1, file="train.py", line=6, evidence=evidence))
     found = story.read()
     assert (found["kind"], found["title"]) == ("hang", "Hang: the others waited for rank 1")

@@ -10,7 +10,7 @@ import pytest
 
 from api_server import ApiServer
 from job_records import record_attempt, record_keeper, record_status
-from rekindle.contract.run_dir.usage import GpuUsage, RankUsage, UsageSample
+from rekindle.contract.run_dir.attempt_samples import GpuUsage, RankUsage, UsageSample
 from rekindle.contract.states import JobState
 from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.tables import Attempt

@@ -7,8 +7,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from rekindle import Run, SnapshotPolicy
-from rekindle.contract.run_dir.snapshots import SnapshotDir
-from rekindle.contract.score import Score
+from rekindle.contract.run_dir.snapshot_dir import SnapshotDir, SnapshotScore
 
 STEPS = 3  # of an epoch
 RARELY = SnapshotPolicy(every_steps=1000, keep_last=1)
@@ -42,7 +41,7 @@ def epochs_kept(tmp_path):
 def test_the_best_epoch_is_saved_and_kept_though_the_policy_asks_for_none(tmp_path):
     train([0.1, 0.9, 0.5, 0.9, 0.4])
     assert epochs_kept(tmp_path) == [2, 5]
-    assert SnapshotDir(tmp_path / "snapshots").manifest(6).score == Score("accuracy", 0.9)
+    assert SnapshotDir(tmp_path / "snapshots").manifest(6).score == SnapshotScore("accuracy", 0.9)
     assert json.loads((tmp_path / "snapshots/000000000015/manifest.json").read_text())["score"]["value"] == 0.4
 
 

@@ -16,7 +16,7 @@ from e2e.serve_process import ServeProcess
 from e2e.waiting import until
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import JobState
-from rekindle.keeper.observers.log_times import LogTimes
+from rekindle.keeper.observers.log_growth import LogTimesWriter
 from rekindle_service.client import Client
 from rekindle_service.config.settings import Settings
 
@@ -110,7 +110,7 @@ def test_logs_and_wait_answer_programs_in_json(served_home: Path, play: Play) ->
 
 def test_logs_by_time_are_in_the_order_in_which_the_lines_came(served_home: Path, play: Play) -> None:
     job = play("by-time")
-    times = LogTimes(job.run_dir.attempt(1), range(2))
+    times = LogTimesWriter(job.run_dir.attempt(1), range(2))
     for rank, text in ((1, b"first\n"), (0, b"second \x1b[2J\n"), (1, b"third\nbar 1\rbar 2")):
         job.write(text, rank=rank)
         times.record()

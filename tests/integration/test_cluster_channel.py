@@ -14,8 +14,8 @@ import pytest
 from e2e.waiting import until
 from rekindle.contract.files import write_json
 from rekindle.contract.job import RunIntent
-from rekindle.contract.python_stacks import Frame
-from rekindle.contract.run_dir.control import ControlMessage, MessageType
+from rekindle.contract.rank_traces import Frame
+from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType
 from rekindle.contract.run_dir.leader_records import Leader
 from rekindle.contract.run_dir.paths import LaunchDir, RunDir
 from rekindle.contract.states import JobIntent

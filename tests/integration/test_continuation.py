@@ -11,9 +11,9 @@ import pytest
 
 from job_examples import a_submission, cpu_machine, names_in, open_store
 from rekindle.contract.files import atomic_write
-from rekindle.contract.run_dir.snapshots import MANIFEST, FileRecord, Manifest, SnapshotDir
+from rekindle.contract.run_dir.snapshot_dir import MANIFEST, Manifest, SnapshotDir, SnapshotFile
 from rekindle.contract.states import JobIntent, JobState
-from rekindle.keeper.fault_injection import corrupt
+from rekindle.keeper.attempt.attempt_processes import corrupt
 from rekindle.training.snapshots.directory import verify
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.git_checkout import check_out
@@ -37,7 +37,7 @@ def a_snapshot(snapshots: Path, step: int, job_id: str) -> Path:
     directory = SnapshotDir(snapshots).path(step)
     contents = {"model.pt": "weights", "rank-0.pt": "state"}
     write(directory, contents)
-    files = {name: FileRecord(len(text), sha256(text.encode()).hexdigest()) for name, text in contents.items()}
+    files = {name: SnapshotFile(len(text), sha256(text.encode()).hexdigest()) for name, text in contents.items()}
     manifest = Manifest(job_id, step, 1, 1, 5.0, "1-a", "2.15", files)
     atomic_write(directory / MANIFEST, manifest.encoded())
     return directory

@@ -8,7 +8,7 @@ import torch
 from torch.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
 
 from rekindle import Snapshots
-from rekindle.contract.run_dir.snapshots import shard_file
+from rekindle.contract.run_dir.snapshot_dir import shard_file
 from rekindle.training.snapshots.dtensor_io import ShardFiles, ShardSlice, check_coverage, reshard, slices_of
 
 PATH = ("model", "weight")

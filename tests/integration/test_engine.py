@@ -15,7 +15,7 @@ from fakes.launching import launch_fake
 from job_examples import an_experiment, cpu_machine, open_store, queued_job
 from rekindle.contract.files import atomic_write, write_json
 from rekindle.contract.locks import lock_holder
-from rekindle.contract.run_dir.snapshots import MANIFEST, MODEL, FileRecord, Manifest, SnapshotDir, rank_file
+from rekindle.contract.run_dir.snapshot_dir import MANIFEST, MODEL, Manifest, SnapshotDir, SnapshotFile, rank_file
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Quota
@@ -205,7 +205,7 @@ def test_a_resumed_job_waits_until_there_is_space_for_its_next_checkpoint(still)
     snapshot.mkdir(parents=True)
 
     def declare(size):
-        files = {MODEL: FileRecord(size, "x"), rank_file(0): FileRecord(1, "x")}
+        files = {MODEL: SnapshotFile(size, "x"), rank_file(0): SnapshotFile(1, "x")}
         atomic_write(snapshot / MANIFEST, Manifest(job.id, 4, None, 1, 1.0, "1-ab", "2", files).encoded())
 
     declare(shutil.disk_usage(still.home.root).total)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle.contract.run_dir.snapshots import FileRecord
+from rekindle.contract.run_dir.snapshot_dir import SnapshotFile
 from rekindle.training.snapshots.file_exchange import FileStream, Transfer, plan_transfers
 
 NAMES = ["model.pt", "rank-0.pt", "rank-1.pt"]
@@ -51,7 +51,7 @@ def test_every_rank_gets_what_it_wants_from_one_that_has_it_by_then(nodes, data)
 @pytest.mark.parametrize(("content", "problem"), [(b"intact", None), (b"damage", "model.pt fails its checksum")])
 def test_both_sides_notice_a_file_that_is_not_as_its_record_says(tmp_path, content, problem):
     (tmp_path / "model.pt").write_bytes(content)
-    records = {"model.pt": FileRecord(6, hashlib.sha256(b"intact").hexdigest())}
+    records = {"model.pt": SnapshotFile(6, hashlib.sha256(b"intact").hexdigest())}
     sent = FileStream(1, tmp_path, records)
     assert [bytes(message) for message in sent.read()] == [content]
     received = FileStream(0, tmp_path, records)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fakes import nvidia_driver
-from rekindle.keeper.observers import usage
-from rekindle.keeper.observers.usage import GpuMemory
+from rekindle.keeper.observers import usage_log
+from rekindle.keeper.observers.usage_log import GpuMemory
 
 _GIB = 1 << 30
 NONE = frozenset[int]()
@@ -33,8 +33,8 @@ def test_what_was_in_use_before_is_not_waited_for(driver: str, device: str) -> N
 
 
 def test_the_wait_ends_when_the_memory_is_released(driver: str, used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage, "RELEASE_STEADY", 60.0)
-    monkeypatch.setattr(usage, "RELEASE_TIMEOUT", 60.0)
+    monkeypatch.setattr(usage_log, "RELEASE_STEADY", 60.0)
+    monkeypatch.setattr(usage_log, "RELEASE_TIMEOUT", 60.0)
     memory = GpuMemory(["GPU-a"], library=driver)
     used.write_text(str(9 * _GIB))
     part = used.with_suffix(".part")
@@ -49,7 +49,7 @@ def test_the_wait_ends_when_the_memory_is_released(driver: str, used: Path, monk
 def test_memory_that_stays_in_use_is_reported_in_bytes(
     driver: str, used: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(usage, "RELEASE_STEADY", 0.1)
+    monkeypatch.setattr(usage_log, "RELEASE_STEADY", 0.1)
     memory = GpuMemory(["GPU-a"], library=driver)
     used.write_text(str(9 * _GIB))
     assert memory.wait_released(NONE) == 8 * _GIB
@@ -64,7 +64,7 @@ def test_a_driver_that_does_not_answer_is_not_waited_for(driver: str) -> None:
 def test_a_driver_that_falls_silent_does_not_count_as_released_memory(
     driver: str, used: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(usage, "RELEASE_STEADY", 60.0)
+    monkeypatch.setattr(usage_log, "RELEASE_STEADY", 60.0)
     memory = GpuMemory(["GPU-a"], library=driver)
     used.rename(used.with_suffix(".away"))
     answering = threading.Timer(0.3, lambda: used.with_suffix(".away").replace(used))
@@ -77,7 +77,7 @@ def test_a_driver_that_falls_silent_does_not_count_as_released_memory(
 def test_on_a_shared_gpu_the_processes_of_the_job_are_waited_for_and_the_memory_of_others_is_not(
     driver: str, used: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(usage, "RELEASE_STEADY", 60.0)
+    monkeypatch.setattr(usage_log, "RELEASE_STEADY", 60.0)
     listed = used.with_name("used.processes")
     listed.write_text("100 200")
     memory = GpuMemory(["GPU-a"], shared=True, library=driver)
@@ -95,7 +95,7 @@ def test_on_a_shared_gpu_the_processes_of_the_job_are_waited_for_and_the_memory_
 def test_memory_that_killed_leftovers_still_release_is_not_taken_for_that_of_others(
     driver: str, used: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(usage, "RELEASE_STEADY", 1.0)
+    monkeypatch.setattr(usage_log, "RELEASE_STEADY", 1.0)
     used.write_text(str(9 * _GIB))
     part = used.with_suffix(".part")
     part.write_text(str(_GIB))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fakes.debug_server import Answer, dump, served
-from rekindle.contract.debug_socket import HOOKED_RECORDERS, collective_history, collectives
 from rekindle.contract.environment import clean_environment
+from rekindle.contract.rank_traces import HOOKED_RECORDERS, collective_history, collectives
 from rekindle.contract.run_dir.paths import RankDir
 
 _DUMPS = """

@@ -11,7 +11,7 @@ from api_server import ApiServer
 from rekindle.contract.environment import ENV_FILES
 from rekindle.contract.files import read_json
 from rekindle.contract.job import HIDDEN, JobSpec, TargetKind
-from rekindle.keeper.private_environment import SecretError, read_secrets
+from rekindle.keeper.keeper_environment import SecretError, read_secrets
 from rekindle_service.jobs.secret_values import (
     MissingVariableError,
     hide_secrets,

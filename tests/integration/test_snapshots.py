@@ -21,7 +21,7 @@ from disks import remount, tmpfs
 from rekindle import SnapshotError, Snapshots, StaleGenerationError
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.snapshots import FileRecord, SnapshotDir
+from rekindle.contract.run_dir.snapshot_dir import SnapshotDir, SnapshotFile
 from rekindle.training.snapshots import directory, loader, shared_memory, writer
 
 
@@ -160,7 +160,7 @@ def test_a_planted_pickle_is_skipped_and_never_run(snapshots, root, evil, name):
     torch.save({"weight": evil}, latest / name)
     manifest = SnapshotDir(root).manifest(20)
     data = (latest / name).read_bytes()
-    files = {**manifest.files, name: FileRecord(len(data), hashlib.sha256(data).hexdigest())}
+    files = {**manifest.files, name: SnapshotFile(len(data), hashlib.sha256(data).hexdigest())}
     (latest / "manifest.json").write_bytes(replace(manifest, files=files).encoded())
     assert Snapshots(root).restore().step == 10
 

@@ -26,7 +26,7 @@ from rekindle_service.launchers.spare_process import ForkedKeeper, SpareError, S
 
 LIGHT = """
 import json, os, sys, time
-import rekindle.keeper.attempt.attempt
+import rekindle.keeper.attempt.running_attempt
 from rekindle.keeper import spare
 import torch, torch.version
 
@@ -164,7 +164,7 @@ def test_a_spare_keeper_that_is_closed_while_it_is_asked_forks_none(packages: Pa
     spare.closing.join()
 
 
-@pytest.mark.parametrize("name", ["torch/version.py", "rekindle/keeper/attempt/attempt.py", "new.py"])
+@pytest.mark.parametrize("name", ["torch/version.py", "rekindle/keeper/attempt/running_attempt.py", "new.py"])
 def test_a_spare_keeper_is_replaced_when_a_package_that_it_has_loaded_changes(
     spares: SpareKeepers, packages: Path, tmp_path: Path, name: str
 ) -> None:

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from e2e.waiting import until
+from rekindle.contract.connection_owner import peer_uid, uid_of
 from rekindle.contract.processes import process_state
-from rekindle.contract.socket_owner import peer_uid, uid_of
 
 NOBODY = 65534
 _SERVE = """

@@ -15,12 +15,12 @@ import pytest
 from fakes import nvidia_driver
 from rekindle.contract.files import append_line
 from rekindle.contract.processes import ProcessIdentity
-from rekindle.contract.run_dir.usage import UsageSample
+from rekindle.contract.run_dir.attempt_samples import UsageSample
 from rekindle.keeper.attempt_result import RankResult
 from rekindle.keeper.cluster.attempt_nodes import ClusterUsage
 from rekindle.keeper.hangs.detector import Activity, RankActivity
-from rekindle.keeper.observers import usage
-from rekindle.keeper.observers.usage import UsageLog
+from rekindle.keeper.observers import usage_log
+from rekindle.keeper.observers.usage_log import UsageLog
 from rekindle_service.run_readers.usage import latest_usage, read_usage
 
 _BUSY = """
@@ -41,7 +41,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def always_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage, "INTERVAL", 0.0)
+    monkeypatch.setattr(usage_log, "INTERVAL", 0.0)
 
 
 @pytest.fixture
@@ -126,8 +126,8 @@ def test_the_file_stays_within_its_limit_and_keeps_old_and_new(
     tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = count(time.time())  # one for each sample: the test's own pace is that of a busy machine
-    monkeypatch.setattr(usage, "time", SimpleNamespace(time=lambda: next(seconds), monotonic=time.monotonic))
-    monkeypatch.setattr(usage, "MAX_BYTES", 4000)
+    monkeypatch.setattr(usage_log, "time", SimpleNamespace(time=lambda: next(seconds), monotonic=time.monotonic))
+    monkeypatch.setattr(usage_log, "MAX_BYTES", 4000)
     log = UsageLog(path, [])
     for _ in range(300):
         log.sample_if_due([], _training)

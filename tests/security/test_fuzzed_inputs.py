@@ -18,7 +18,7 @@ from job_examples import a_job
 from rekindle.contract.run_dir.journal import RecordType, read_journal
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankStatus
-from rekindle.contract.run_dir.snapshots import MODEL, BadSnapshotError, Manifest
+from rekindle.contract.run_dir.snapshot_dir import MODEL, BadSnapshotError, Manifest
 from rekindle.contract.states import JobState
 from rekindle_service.api.serializers import attempts_public, job_public
 from rekindle_service.jobs.packaging.unpack import Limits, UnpackingError, extract

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 import typer
 
-from rekindle.contract.chaos import RANK_FAULTS, Fault
+from rekindle.contract.run_dir.control_messages import RANK_FAULTS, Fault
 from rekindle_service.cli.fault_run import KNOWN_FAULTS, ChaosOptions, PlannedFault, parse_fault, plan_faults
 
 

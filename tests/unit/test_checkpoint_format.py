@@ -10,8 +10,8 @@ import pytest
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.script_files import Checkpoint, Observations
-from rekindle.keeper.observers.checkpoint_format import recognize
-from rekindle.keeper.observers.torn_checkpoints import move_torn
+from rekindle.keeper.observers.checkpoint_files import recognize
+from rekindle.keeper.observers.checkpoints import move_torn
 
 NAME = b"archive/data.pkl"
 TORCH = b"PK\x03\x04" + bytes(22) + struct.pack("<HH", len(NAME), 0) + NAME + bytes(500) + b"PK\x05\x06" + bytes(18)

@@ -9,8 +9,7 @@ import pytest
 from rekindle.contract.files import append_line
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.script_files import FileRecord, FileUse, name_pattern
-from rekindle.keeper.observers.checkpoints import CheckpointTracker
-from rekindle.keeper.observers.torn_checkpoints import move_torn
+from rekindle.keeper.observers.checkpoints import CheckpointTracker, move_torn
 from unit.test_checkpoint_format import SAFETENSORS, TORCH
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.chaos import Fault
-from rekindle.contract.run_dir.control import (
+from rekindle.contract.run_dir.control_messages import (
     MAX_MESSAGE_BYTES,
     ControlMessage,
+    Fault,
     MessageType,
     notify,
     parse_message,

@@ -85,7 +85,7 @@ def test_all_threads_of_a_rank_are_bound_and_fewer_are_used():
     script = """
 import os, sys, threading, types
 from rekindle.contract.environment import RankEnv
-from rekindle.rank.affinity import bind_to_cores
+from rekindle.rank.rank_process import bind_to_cores
 chosen = []
 sys.modules["torch"] = types.SimpleNamespace(get_num_threads=lambda: 64, set_num_threads=chosen.append)
 done = threading.Event()

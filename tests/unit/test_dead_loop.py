@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.python_stacks import Frame, waits_for_gpu
+from rekindle.contract.rank_traces import Frame, waits_for_gpu
 from rekindle.keeper.hangs.dead_loop import SAMPLES, BusySample, DeadLoopDetector
 from rekindle.keeper.rank_processes.probe import main_thread_events
 

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from fakes.debug_server import Answer, dump, served
-from rekindle.contract.debug_socket import Collectives, collective_history, collectives
 from rekindle.contract.files import write_json
 from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.rank_traces import Collectives, collective_history, collectives
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import RankState, RankStatus
 from rekindle.keeper.rank_processes.probe import probe

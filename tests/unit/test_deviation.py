@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rekindle.contract.debug_socket import Collective, parse_history
+from rekindle.contract.rank_traces import Collective, parse_history
 from rekindle.keeper.hangs.deviation import find_deviation, is_usual
 
 STEP = (("0", "broadcast", "[[8]] Float"), ("0", "all_reduce", "[[30]] Float"))

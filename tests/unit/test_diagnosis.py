@@ -86,8 +86,8 @@ KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
         (result(rank(0, raised=RESET, at=2.0), rank(1, raised=RESET, at=1.0)), "comm", 1, "rank 1 was the first"),
         (result(rank(0, raised=NCCL), KILLED_BY_US), "comm", 0, "lost their connection to each other"),
         # the rank that left is the cause
-        (result(rank(0, raised=RESET), rank(1, done=True), deserter=LEFT), "user_error", 1, "rank 1 had finished"),
-        (result(rank(0, ended_at=1.0, by=6), KILLED_BY_US, deserter=LEFT), "user_error", 1, "do not match"),
+        (result(rank(0, raised=RESET), rank(1, done=True), missing_peer=LEFT), "user_error", 1, "rank 1 had finished"),
+        (result(rank(0, ended_at=1.0, by=6), KILLED_BY_US, missing_peer=LEFT), "user_error", 1, "do not match"),
         # GPUs and NCCL
         (result(rank(0, raised=ECC), rank(1, raised=NCCL, at=0.5)), "comm", 0, "hardware error of the GPU"),
         (result(rank(0, raised=("AcceleratorError", "CUDA error: device-side assert triggered"))), "user_error", 0,
@@ -310,14 +310,14 @@ def ended_by_watchdog(text, *others, **more):
 
 @pytest.mark.parametrize("text", [TIMED_OUT, TIMED_OUT_NCCL2, STUCK])
 def test_a_watchdogs_abort_after_a_timeout_is_the_hang_of_whoever_kept_the_rank_waiting(text):
-    absent = Culprit(0, "rank 0 has not reached the next collective at train.py:5", "train.py", 5)
-    outcome = ended_by_watchdog(text, deserter=absent)
+    missing = Culprit(0, "rank 1 waits in collective 8; rank 0 is still at train.py:5", "train.py", 5)
+    outcome = ended_by_watchdog(text, missing_peer=missing)
     assert (outcome.klass, outcome.rank, outcome.file, outcome.line) == ("hang", 0, "train.py", 5)
     assert outcome.signal is None
     assert outcome.evidence["first_error"] == f"Rank 1 was ended by NCCL's watchdog: {text.strip()}"
     after = " after 10 s" if text is TIMED_OUT else ""
-    assert outcome.message == f"A collective of NCCL timed out{after}: {absent.description}."
-    raised = diagnose(result(rank(0), rank(1, raised=("DistBackendError", text)), deserter=absent))
+    assert outcome.message == f"A collective of NCCL timed out{after}: {missing.description}."
+    raised = diagnose(result(rank(0), rank(1, raised=("DistBackendError", text)), missing_peer=missing))
     assert (raised.klass, raised.rank) == ("hang", 0)
 
 
@@ -326,7 +326,7 @@ def test_a_timeout_of_gloo_is_the_hang_of_whoever_kept_the_rank_waiting(operatio
     text = f"[/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 3000ms for {operation} operation to complete"
     waited = rank(0, raised=("RuntimeError", text))
     assert has_timed_out(waited)
-    outcome = diagnose(result(waited, KILLED_BY_US, deserter=LEFT))
+    outcome = diagnose(result(waited, KILLED_BY_US, missing_peer=LEFT))
     assert (outcome.klass, outcome.rank, outcome.file, outcome.line) == ("hang", 1, "train.py", 5)
     assert outcome.message == "A collective of gloo timed out after 3 s: rank 1 had finished."
     assert outcome.evidence["first_error"] == f"Rank 0 timed out in gloo: {text}"
@@ -340,7 +340,7 @@ def test_lost_connections_hide_no_exception_that_was_being_handled():
     chain = "Traceback …\nValueError: boom\n\nDuring handling of the above exception, another exception occurred:\n\nT"
     lost.error = replace(lost.error, line=9, context=replace(lost.error, context=hidden), traceback=chain)
     peer = rank(0, raised=RESET, at=2.0)
-    outcome = diagnose(result(peer, lost, deserter=LEFT))
+    outcome = diagnose(result(peer, lost, missing_peer=LEFT))
     assert (outcome.klass, outcome.rank, outcome.exception, outcome.line) == ("user_error", 1, "ValueError", 7)
     assert outcome.message == (
         "Rank 1 raised ValueError at train.py:7: boom. While it was handled, a collective at train.py:9 failed."

@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.chaos import Fault
-from rekindle.contract.run_dir.control import ControlMessage, MessageType
+from rekindle.contract.run_dir.control_messages import ControlMessage, Fault, MessageType
 from rekindle.contract.run_dir.journal import RecordType, read_journal
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.keeper.attempt.attempt_processes import corrupt, inject_fault, latest_snapshot
 from rekindle.keeper.buffered_journal import BufferedJournal
-from rekindle.keeper.fault_injection import corrupt, inject_fault, latest_snapshot
 from rekindle.keeper.rank_processes.table import RankTable
 
 

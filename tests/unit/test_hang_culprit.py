@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.debug_socket import Collective
-from rekindle.contract.python_stacks import Frame, crash_dump, crashed_stack, main_stack
+from rekindle.contract.rank_traces import Collective, Frame, crash_dump, crashed_stack, main_stack
 from rekindle.keeper.hangs.culprit import FinishedRank, RankObservation, find_culprit, position_in_code
 from rekindle.keeper.rank_processes.probe import RankSample
 
@@ -89,6 +88,26 @@ def test_what_a_rank_does_may_end_unless_it_waits_for_another_or_can_do_nothing_
     assert find_culprit(observations, finished).may_end is may_end
 
 
+@pytest.mark.parametrize(
+    ("observations", "description"),
+    [
+        ([observed(0, WAITING, 31), observed(1, SLEEPING, 30)], "rank 0 waits in collective 31; rank 1 is still at {}"),
+        ([observed(0, WAITING), observed(1, SLEEPING)], "rank 0 waits in a collective; rank 1 is still at {}"),
+        (
+            [observed(0, SLEEPING, 7), *(observed(rank, WAITING, 8) for rank in (1, 2))],
+            "2 ranks wait in collective 8; rank 0 is still at {}",
+        ),
+        ([observed(0, SLEEPING)], "rank 0 is still at {}"),
+        (
+            [silent(0, call=""), silent(1, call="futex_do_wait")],
+            "rank 1 waits in a collective; rank 0 has not reached ",
+        ),
+    ],
+)
+def test_it_is_shown_where_a_rank_still_is_and_in_which_collective_the_others_wait(observations, description):
+    assert find_culprit(observations).description.startswith(description.format("train.py:12"))
+
+
 def test_both_sides_of_a_mismatch_are_shown_where_nothing_shows_which_one_is_wrong():
     ten, eleven = Collective("0", 1, "all_reduce", "[[10]] Float"), Collective("0", 1, "all_reduce", "[[11]] Float")
     found = find_culprit([observed(0, WAITING, 1, history=[ten]), observed(1, WAITING, 1, history=[eleven])])
@@ -115,7 +134,7 @@ def test_a_rank_that_has_returned_from_its_wrong_collective_is_named_with_the_li
 def test_exceptions_are_added_whichever_rank_has_them_and_name_a_rank_where_nothing_else_differs():
     handling = {"exceptions": "rank 1 is handling ValueError: bad (train.py:3)"}
     found = find_culprit([observed(0, SLEEPING, 7), observed(1, WAITING, 8, **handling)])
-    assert (found.rank, found.description.partition("; ")[2]) == (0, handling["exceptions"])
+    assert (found.rank, found.description.rpartition("; ")[2]) == (0, handling["exceptions"])
     found = find_culprit([observed(0, WAITING, 8), observed(1, WAITING, 8, **handling)])
     assert found.rank == 1
     assert found.description == f"rank 1 waits for the others at train.py:7; {handling['exceptions']}"

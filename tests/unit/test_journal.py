@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rekindle.contract.chaos import Fault
-from rekindle.contract.outcome import Progress
+from rekindle.contract.outcome import SavedProgress
 from rekindle.contract.run_dir.attempt_history import AttemptHistory
+from rekindle.contract.run_dir.control_messages import Fault
 from rekindle.contract.run_dir.journal import Journal, Malformed, RankProcess, RecordType, read_journal
 
 _KEEPER = {"pid": 1, "start_time": 2, "boot_id": "b"}
@@ -108,7 +108,7 @@ def test_stored_records_are_read_by_the_names_that_they_were_written_with(journa
     back, running, ended, fault = read_journal(journal)
     assert (back.type, back.step, back.quarantined) == (RecordType.ROLLED_BACK, 40, [50, 60])
     assert running.ranks == [RankProcess(0, 0, 7, 8)]
-    assert (ended.outcome.klass, ended.snapshot_step, ended.progress) == ("oom", 45, Progress.KNOWN)
+    assert (ended.outcome.klass, ended.snapshot_step, ended.progress) == ("oom", 45, SavedProgress.KNOWN)
     assert (fault.fault, fault.snapshot) == (Fault.CORRUPT_SNAPSHOT, 45)
 
 

@@ -1,10 +1,10 @@
 import pytest
 
-from rekindle.contract.outcome import Outcome, OutcomeClass, Progress
+from rekindle.contract.outcome import Outcome, OutcomeClass, SavedProgress
 from rekindle.contract.processes import boot_id
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.keeper.history import read_history
-from rekindle.keeper.retry_policy import AttemptRecord
+from rekindle.keeper.retry_policy import EndedAttempt
 
 KILLED = Outcome(OutcomeClass.SIGNAL, "Rank 1 was killed by SIGKILL.", rank=1, signal="SIGKILL")
 
@@ -43,7 +43,7 @@ def story(tmp_path):
 
 def test_without_a_journal_nothing_has_happened(story):
     history = story.read()
-    assert (history.last_attempt, history.ended, history.open_attempt, history.job_ended) == (0, [], None, False)
+    assert (history.last.number, history.ended, history.open_attempt, history.job_ended) == (0, [], None, False)
 
 
 def test_attempts_that_have_ended_count_and_the_next_number_is_free(story):
@@ -53,8 +53,10 @@ def test_attempts_that_have_ended_count_and_the_next_number_is_free(story):
         story.ended(number, progress="known" if number == 1 else "none", running_seconds=7.0, last_step=5, loaded=True)
         story.retry(number)
     history = story.read()
-    assert history.ended == [AttemptRecord(KILLED, each, 7.0, 5, True) for each in (Progress.KNOWN, Progress.NONE)]
-    assert (history.last_attempt, history.open_attempt, history.unjudged) == (2, None, False)
+    assert history.ended == [
+        EndedAttempt(KILLED, each, 7.0, 5, True) for each in (SavedProgress.KNOWN, SavedProgress.NONE)
+    ]
+    assert (history.last.number, history.open_attempt, history.unjudged) == (2, None, False)
 
 
 @pytest.mark.parametrize(
@@ -63,11 +65,11 @@ def test_attempts_that_have_ended_count_and_the_next_number_is_free(story):
 def test_an_attempt_without_an_end_is_open_and_lost_with_its_machine_under_another_boot_id(story, boot, klass):
     story.keeper(boot=boot)
     story.attempt(1)
-    history = story.read()
-    assert (history.open_attempt, history.open_world_size, history.stop_requested) == (1, 2, None)
+    history, attempt = story.read(), story.read().open_attempt
+    assert (attempt.number, attempt.world_size, attempt.stop_requested) == (1, 2, None)
     assert history.lost_outcome({}).klass is klass
     story.journal.write(RecordType.STOP_REQUESTED, attempt=1, ending="time_limit")
-    assert story.read().stop_requested == "time_limit"
+    assert story.read().open_attempt.stop_requested == "time_limit"
 
 
 def test_what_the_server_knows_of_the_nodes_of_a_lost_attempt_is_its_outcome(story):
@@ -99,13 +101,13 @@ def test_a_new_run_has_its_own_budget_but_continues_to_count_attempts(story):
     story.ended(1)
     story.job_ended("failed")
     history = story.read(run=2)
-    assert (history.ended, history.job_ended, history.run_started_at, history.last_attempt) == ([], False, None, 1)
+    assert (history.ended, history.job_ended, history.run_started_at, history.last.number) == ([], False, None, 1)
     story.keeper(run=2)
     story.attempt(2, run=2)
     story.ended(2)
     history = story.read(run=2)
     assert len(history.ended) == 1
-    assert history.last_attempt == 2
+    assert history.last.number == 2
 
 
 def test_a_run_began_with_its_first_attempt(story):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.punch_hole import can_punch_holes
-from rekindle.keeper.observers.log_limit import LogLimit
+from rekindle.contract.files import can_punch_holes
+from rekindle.keeper.observers.log_growth import LogLimit
 from rekindle_service.run_readers.line_numbers import line_number
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from rekindle.rank.local_rank import local_rank_arguments
+from rekindle.rank.entrypoint import local_rank_arguments
 
 DEFINED = b"parser.add_argument('--local_rank', type=int, default=-1)"
 SECOND = {"LOCAL_RANK": "1", "WORLD_SIZE": "2"}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.punch_hole import BLOCK, can_punch_holes
-from rekindle.keeper.observers.log_limit import LogLimit
+from rekindle.contract.files import HOLE_BLOCK, can_punch_holes
+from rekindle.keeper.observers.log_growth import LogLimit
 from rekindle_service.run_readers.log_search import SearchLimits, search
 from rekindle_service.run_readers.log_spans import Span, data_spans, hole_at, hole_note, total_size, without_holes
 from rekindle_service.run_readers.logs import SAME_LENGTH, iter_bytes, read_chunk, tail_offset
@@ -41,7 +41,7 @@ def test_the_space_is_bounded_and_the_rest_keeps_its_offsets(log: Path) -> None:
     written = grow(log, LogLimit(LIMIT, lambda: [log]), 300_000)
     status = log.stat()
     assert status.st_size == len(written) > 5 * LIMIT
-    assert status.st_blocks * 512 <= LIMIT * 17 // 16 + 2 * BLOCK
+    assert status.st_blocks * 512 <= LIMIT * 17 // 16 + 2 * HOLE_BLOCK
     with log.open("rb") as file:
         first, last = data_spans(file)
         for span in (first, last):

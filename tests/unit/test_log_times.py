@@ -8,10 +8,10 @@ import pytest
 
 from rekindle.contract.files import read_lines
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
-from rekindle.contract.run_dir.log_times import LogName, LogSizes, valid_sizes
+from rekindle.contract.run_dir.attempt_samples import LogName, LogSizes, valid_sizes
 from rekindle.contract.run_dir.paths import AttemptDir, RunDir
-from rekindle.keeper.observers import log_times as observer
-from rekindle.keeper.observers.log_times import LogTimes, merge
+from rekindle.keeper.observers import log_growth as observer
+from rekindle.keeper.observers.log_growth import LogTimesWriter, merge
 from rekindle_service.run_readers.log_times import read_log_times
 
 OUT, ERR = LogName(0, "stdout"), LogName(0, "stderr")
@@ -41,7 +41,7 @@ def recorded(run_dir: RunDir) -> list[LogSizes]:
 
 
 def test_only_logs_that_have_grown_are_recorded(run_dir: RunDir) -> None:
-    times = LogTimes(run_dir.attempt(1), range(2))
+    times = LogTimesWriter(run_dir.attempt(1), range(2))
     times.record()
     write(run_dir, b"one\n")
     times.record()
@@ -55,7 +55,7 @@ def test_only_logs_that_have_grown_are_recorded(run_dir: RunDir) -> None:
 def test_a_record_that_did_not_fit_on_the_disk_is_written_later(
     run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times = LogTimes(run_dir.attempt(1), range(1))
+    times = LogTimesWriter(run_dir.attempt(1), range(1))
     write(run_dir, b"one\n")
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", lambda _, data: len(data) // 2)
@@ -68,10 +68,10 @@ def test_a_record_that_did_not_fit_on_the_disk_is_written_later(
 def test_the_record_of_64_loud_ranks_stays_small_and_its_end_accurate(
     run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observer, "MAX_BYTES", 200_000)
+    monkeypatch.setattr(observer, "MAX_TIMES_BYTES", 200_000)
     for rank in range(64):
         run_dir.attempt(1).rank(rank).root.mkdir(exist_ok=True)
-    times, now = LogTimes(run_dir.attempt(1), range(64)), 1000.0
+    times, now = LogTimesWriter(run_dir.attempt(1), range(64)), 1000.0
     sizes = iter(range(1, 1_000_000))
     monkeypatch.setattr(observer, "regular_size", lambda _: next(sizes))
     monkeypatch.setattr(observer.time, "time", lambda: now)
@@ -104,9 +104,9 @@ def test_what_a_job_writes_into_the_record_harms_nobody(run_dir: RunDir, monkeyp
     path.write_text("[]\n\x00\nnull\n" + "".join(json.dumps(line) + "\n" for line in hostile) + '{"at": 3')
     times = read_log_times(run_dir, ATTEMPT)
     assert [times[number] for number in range(len(times))] == [(OUT, 0, 5, 2.0)]
-    monkeypatch.setattr(observer, "MAX_BYTES", 100)
+    monkeypatch.setattr(observer, "MAX_TIMES_BYTES", 100)
     write(run_dir, b"x" * 9)
-    LogTimes(run_dir.attempt(1), range(1)).record()
+    LogTimesWriter(run_dir.attempt(1), range(1)).record()
     assert path.stat().st_size < 100
 
 

@@ -5,8 +5,7 @@ from itertools import product
 
 import pytest
 
-from rekindle.contract.run_dir.snapshots import BadSnapshotError, FileRecord, Manifest, SnapshotDir
-from rekindle.contract.score import Score
+from rekindle.contract.run_dir.snapshot_dir import BadSnapshotError, Manifest, SnapshotDir, SnapshotFile, SnapshotScore
 from rekindle.training.snapshots.directory import verify, write_manifest
 
 CONTENT = {"model.pt": b"weights" * 999, "rank-0.pt": b"rng 0", "rank-1.pt": b"rng 1"}
@@ -18,7 +17,7 @@ def snapshot(tmp_path):
     directory.mkdir()
     for name, data in CONTENT.items():
         (directory / name).write_bytes(data)
-    files = {name: FileRecord(len(data), hashlib.sha256(data).hexdigest()) for name, data in CONTENT.items()}
+    files = {name: SnapshotFile(len(data), hashlib.sha256(data).hexdigest()) for name, data in CONTENT.items()}
     write_manifest(directory, Manifest("job", 40, 3, 2, 1e9, "1-ab", "2.15.0", files))
     return directory
 
@@ -89,10 +88,10 @@ def test_a_snapshot_of_another_job_step_or_format_is_refused(snapshot):
 
 def test_a_score_is_stored_and_protected_from_change(snapshot):
     assert score_of(snapshot) is None
-    manifest = replace(verify(snapshot, step=40, job_id="job"), score=Score("-loss", 0.25))
+    manifest = replace(verify(snapshot, step=40, job_id="job"), score=SnapshotScore("-loss", 0.25))
     write_manifest(snapshot, manifest)
     assert verify(snapshot, step=40, job_id="job") == manifest
-    assert score_of(snapshot) == Score("-loss", 0.25)
+    assert score_of(snapshot) == SnapshotScore("-loss", 0.25)
     path = snapshot / "manifest.json"
     path.write_text(path.read_text().replace("0.25", "0.15"))
     assert reason(snapshot) == "manifest.json fails its checksum"

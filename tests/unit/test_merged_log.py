@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.punch_hole import can_punch_holes
+from rekindle.contract.files import can_punch_holes
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
-from rekindle.contract.run_dir.log_times import LogName, LogSizes
+from rekindle.contract.run_dir.attempt_samples import LogName, LogSizes
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
-from rekindle.keeper.observers.log_limit import LogLimit
+from rekindle.keeper.observers.log_growth import LogLimit
 from rekindle_service.run_readers.log_levels import LogLevel, level_of
 from rekindle_service.run_readers.merged_log import MergedLog, Position, ReadLimits, TimedLine
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rekindle.contract import node_peers
-from rekindle.contract.node_peers import NodePeers, OwnerServer
+from rekindle.contract import connection_owner
+from rekindle.contract.connection_owner import NodePeers, OwnerServer
 from rekindle.keeper.torchrun.node_plan import NodePlan, interface_of, node_environment
 
 SECRET = "ab" * 32
@@ -51,10 +51,10 @@ def test_nobody_gets_an_answer_without_the_secret_and_no_answer_counts_without_i
 
 
 def test_an_answer_to_another_question_does_not_count():
-    line = node_peers._signed(SECRET, "0", "one")
-    assert node_peers._verified(SECRET, line, "one") == "0"
-    assert node_peers._verified(SECRET, line, "another") is None
-    assert node_peers._verified(SECRET, b"\xff\n", "one") is None
+    line = connection_owner._signed(SECRET, "0", "one")
+    assert connection_owner._verified(SECRET, line, "one") == "0"
+    assert connection_owner._verified(SECRET, line, "another") is None
+    assert connection_owner._verified(SECRET, b"\xff\n", "one") is None
 
 
 def test_without_a_secret_the_address_of_a_node_is_enough(connected):
@@ -95,5 +95,5 @@ def test_the_users_of_a_node_whose_kernel_does_not_name_them_count_as_ours(serve
     def forbidden(*_: object) -> None:
         raise PermissionError("socket: no netlink here")
 
-    monkeypatch.setattr(node_peers, "uid_of", forbidden)
+    monkeypatch.setattr(connection_owner, "uid_of", forbidden)
     assert NodePeers(("127.0.0.3",), server.server_address[1], SECRET).peer_uid(connected[1]) == os.geteuid()

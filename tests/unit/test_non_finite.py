@@ -1,10 +1,10 @@
 import pytest
 
-from rekindle.contract.outcome import OutcomeClass, Progress
+from rekindle.contract.outcome import OutcomeClass, SavedProgress
 from rekindle.contract.run_dir.rank_records import MetricPoint, RankError
 from rekindle.keeper.attempt_result import AttemptResult, Ending, RankResult
 from rekindle.keeper.diagnosis import diagnose
-from rekindle.keeper.retry_policy import AttemptRecord, Stop, decide
+from rekindle.keeper.retry_policy import EndedAttempt, Stop, decide
 from rekindle.training.step_boundary import NonFiniteError, NonFinitePolicy, first_non_finite_loss
 
 
@@ -40,11 +40,11 @@ def test_a_non_finite_training_is_diagnosed_as_such_and_not_retried():
     outcome = diagnose(AttemptResult(1, 2, Ending.RANK_FAILED, ranks=ranks))
     assert (outcome.klass, outcome.rank) == (OutcomeClass.NAN, 1)
     assert "loss is nan at step 47" in outcome.message
-    assert isinstance(decide([AttemptRecord(outcome, Progress.KNOWN)], max_failures=3), Stop)
+    assert isinstance(decide([EndedAttempt(outcome, SavedProgress.KNOWN)], max_failures=3), Stop)
 
 
 def test_a_copy_in_shared_memory_is_progress_too():
     facts = AttemptResult(1, 2, Ending.RANK_FAILED, resumed_from_step=40, memory_step=47)
-    assert facts.progress is Progress.KNOWN
+    assert facts.progress is SavedProgress.KNOWN
     facts.memory_step = 40
-    assert facts.progress is Progress.NONE
+    assert facts.progress is SavedProgress.NONE

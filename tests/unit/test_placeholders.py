@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from rekindle.contract.job import JobSpec, TargetKind
-from rekindle.contract.placeholders import attempt_arguments, unknown_placeholders
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.placeholders import attempt_arguments, unknown_placeholders
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.keeper.observers.printed_progress import MAX_BYTES, PrintedProgress
+from rekindle.keeper.observers.script import MAX_BYTES, PrintedProgress
 
 PROGRESS = [
     ("iter 10: loss 9, time 30ms", "iter 20: loss 8, time 30ms", 20, None),  # nanoGPT

@@ -6,7 +6,7 @@ import pytest
 
 from rekindle.contract.environment import RankEnv
 from rekindle.contract.files import read_lines, write_json
-from rekindle.contract.run_dir.control import ControlMessage, MessageType, parse_message
+from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType, parse_message
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import MetricPoint, RankState, RankStatus
 from rekindle.training.reporter import Reporter

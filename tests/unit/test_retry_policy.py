@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle.contract.outcome import Outcome, OutcomeClass, Progress
+from rekindle.contract.outcome import Outcome, OutcomeClass, SavedProgress
 from rekindle.keeper.retry_policy import (
     ACTIONS,
     MAX_DELAY,
     MAX_HARDWARE,
     MAX_SAME,
     Action,
-    AttemptRecord,
+    EndedAttempt,
     Retry,
     Stop,
     decide,
@@ -20,7 +20,7 @@ from rekindle.keeper.retry_policy import (
 
 FREE = [klass for klass, action in ACTIONS.items() if action is Action.RETRY_FREE]
 COUNTED = [klass for klass, action in ACTIONS.items() if action is Action.RETRY]
-NONE, KNOWN, UNKNOWN = Progress.NONE, Progress.KNOWN, Progress.UNKNOWN
+NONE, KNOWN, UNKNOWN = SavedProgress.NONE, SavedProgress.KNOWN, SavedProgress.UNKNOWN
 HOUR = 3600.0
 
 
@@ -28,7 +28,7 @@ def ended(klass, progress=NONE, *, at=None, ran=0.0, loaded=None, exception=None
           exit_code=None, resumed=False, **evidence):  # fmt: skip
     place = {"exception": exception, "file": "train.py", "line": line} if exception else {}
     outcome = Outcome(klass, "…", retryable=retryable, exit_code=exit_code, signal=by, evidence=evidence, **place)
-    return AttemptRecord(outcome, progress, ran, at, loaded, resumed)
+    return EndedAttempt(outcome, progress, ran, at, loaded, resumed)
 
 
 def killed(progress=NONE, by="SIGKILL", **how):
@@ -41,7 +41,7 @@ def raised(progress=NONE, exception="E", **how):
 
 def hung(progress=NONE, line=1, **evidence):
     outcome = Outcome(OutcomeClass.HANG, "…", rank=1, file="train.py", line=line, evidence=evidence)
-    return AttemptRecord(outcome, progress, 300.0)
+    return EndedAttempt(outcome, progress, 300.0)
 
 
 def resized(progress=KNOWN):
@@ -205,7 +205,7 @@ def test_a_script_that_saves_and_dies_at_the_same_step_is_slowed_down_and_stoppe
 _attempts = st.builds(
     ended,
     st.sampled_from([*COUNTED, *FREE]),
-    st.sampled_from(Progress),
+    st.sampled_from(SavedProgress),
     at=st.none() | st.integers(0, 5),
     ran=st.floats(0, 1000),
     exception=st.none() | st.sampled_from(["A", "B", "C"]),

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.snapshots import read_void_attempt
-from rekindle.keeper.rollback import roll_back
+from rekindle.contract.run_dir.snapshot_dir import read_void_attempt
+from rekindle.keeper.supervisor import roll_back
 
 
 @pytest.fixture

@@ -2,15 +2,15 @@ import math
 
 import pytest
 
-from rekindle.contract.score import Score, best_step, metric_of
+from rekindle.contract.run_dir.snapshot_dir import SnapshotScore, best_step, metric_of
 
 
 def accuracies(*values):
-    return {step: Score("accuracy", value) for step, value in enumerate(values)}
+    return {step: SnapshotScore("accuracy", value) for step, value in enumerate(values)}
 
 
 def losses(*values):
-    return {step: Score("-loss", value) for step, value in enumerate(values)}
+    return {step: SnapshotScore("-loss", value) for step, value in enumerate(values)}
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def losses(*values):
         (losses(0.5, 0.1, 0.3), 1),
         (accuracies(0.5, 0.9, 0.9), 1),
         ({}, None),
-        ({1: Score("accuracy", 0.9), 2: Score("-loss", 0.4), 3: Score("-loss", 0.6)}, 2),
+        ({1: SnapshotScore("accuracy", 0.9), 2: SnapshotScore("-loss", 0.4), 3: SnapshotScore("-loss", 0.6)}, 2),
         *((accuracies(value), None) for value in (math.nan, math.inf, -math.inf)),
         *((accuracies(value, 0.1), 1) for value in (math.nan, math.inf, -math.inf)),
         *((accuracies(0.1, value), 0) for value in (math.nan, math.inf, -math.inf)),

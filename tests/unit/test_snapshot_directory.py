@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.run_dir.snapshots import write_pins
+from rekindle.contract.run_dir.snapshot_dir import write_pins
 from rekindle.training.snapshots import directory
 from rekindle.training.snapshots.directory import HiddenError, SnapshotStorage, await_visible, make_directory
 

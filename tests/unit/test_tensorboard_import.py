@@ -9,9 +9,9 @@ import pytest
 
 from event_files import EventFile, event, record, simple
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.observers import tensorboard_import
-from rekindle.keeper.observers.files import walk_files
-from rekindle.keeper.observers.tensorboard_import import TensorBoardImport, prefix_of, writer_of
+from rekindle.keeper.observers import tensorboard
+from rekindle.keeper.observers.checkpoint_files import walk_files
+from rekindle.keeper.observers.tensorboard import TensorBoardImport, prefix_of, writer_of
 from rekindle_service.run_readers.metrics import read_attempt_latest, read_attempt_series
 
 Curves = dict[str, list[tuple[int, float | None]]]
@@ -44,8 +44,8 @@ def test_scalars_are_copied_wherever_the_files_are(run_dir: RunDir) -> None:
 
 
 def test_a_file_is_followed_as_it_grows_and_a_torn_record_is_read_later(run_dir: RunDir, monkeypatch) -> None:
-    monkeypatch.setattr(tensorboard_import, "INTERVAL", 0.0)
-    monkeypatch.setattr(tensorboard_import, "_REST_FACTOR", 0)
+    monkeypatch.setattr(tensorboard, "INTERVAL", 0.0)
+    monkeypatch.setattr(tensorboard, "_REST_FACTOR", 0)
     log, file = attempt(run_dir), EventFile(run_dir.code, time.time())
     torn = record(event(3, simple("loss", 0.125)))
     file.add(1, loss=0.5)
@@ -120,7 +120,7 @@ def test_thousands_of_names_in_one_step_are_kept(run_dir: RunDir) -> None:
 
 def test_a_copy_that_takes_too_long_is_continued_later_where_it_stopped(run_dir: RunDir, monkeypatch) -> None:
     for name, value in (("INTERVAL", 0.0), ("_REST_FACTOR", 0), ("MAX_SECONDS", 0.0)):
-        monkeypatch.setattr(tensorboard_import, name, value)
+        monkeypatch.setattr(tensorboard, name, value)
     log = attempt(run_dir)
     for number in range(3):
         file = EventFile(run_dir.code / f"run{number}", time.time() + number)
@@ -143,7 +143,7 @@ def test_a_damaged_file_hides_none_of_the_others(run_dir: RunDir) -> None:
 
 
 def test_nothing_is_added_to_a_copy_that_is_too_long(run_dir: RunDir, monkeypatch) -> None:
-    monkeypatch.setattr(tensorboard_import, "MAX_BYTES", 10)
+    monkeypatch.setattr(tensorboard, "MAX_BYTES", 10)
     log, file = attempt(run_dir), EventFile(run_dir.code, time.time())
     for step in (1, 2):
         file.add(step, loss=1.0)
@@ -152,7 +152,7 @@ def test_nothing_is_added_to_a_copy_that_is_too_long(run_dir: RunDir, monkeypatc
 
 
 def test_files_of_many_earlier_attempts_hide_none_of_this_one(run_dir: RunDir, monkeypatch) -> None:
-    monkeypatch.setattr(tensorboard_import, "MAX_FILES", 3)
+    monkeypatch.setattr(tensorboard, "MAX_FILES", 3)
     for number in range(5):
         EventFile(run_dir.code / f"version_{number}", 1.0).add(1, loss=float(number))
     log = attempt(run_dir)

@@ -1,4 +1,4 @@
-"""Event files as TensorBoard writes them, and as nobody should."""
+"""ScalarEvent files as TensorBoard writes them, and as nobody should."""
 
 import io
 import math
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from event_files import delimited, event, record, simple, varint
-from rekindle.keeper.observers.tfevents import DamagedError, Event, Scalar, masked_crc, read_events
+from rekindle.keeper.observers.tensorboard import DamagedError, Scalar, ScalarEvent, masked_crc, read_events
 
 REAL = bytes.fromhex("""
 4800000000000000fe92489d09af7a897e5cc0da411a0d627261696e2e4576656e743a32522e0a2c74656e736f72626f6172642e73756d
@@ -21,7 +21,7 @@ REAL = bytes.fromhex("""
 """Written by tensorboard 2.21: its greeting, an old scalar, a new one (tensor of a float), one of double precision."""
 
 
-def events(data: bytes) -> list[Event | None]:
+def events(data: bytes) -> list[ScalarEvent | None]:
     return [found for _, found in read_events(io.BytesIO(data), len(data))]
 
 
@@ -30,9 +30,9 @@ def test_a_real_file_is_read() -> None:
     assert first is not None
     assert first.scalars == []
     assert read == [
-        Event(1000.0, 1, [Scalar("loss", 0.5)]),
-        Event(1001.0, 2, [Scalar("new", 0.25)]),
-        Event(1002.0, 3, [Scalar("double", 0.1)]),
+        ScalarEvent(1000.0, 1, [Scalar("loss", 0.5)]),
+        ScalarEvent(1001.0, 2, [Scalar("new", 0.25)]),
+        ScalarEvent(1002.0, 3, [Scalar("double", 0.1)]),
     ]
 
 
@@ -68,7 +68,7 @@ UNREAD = TEN_MEGABYTES + struct.pack("<I", masked_crc(TEN_MEGABYTES)) + bytes(10
     ids=lambda bad: bad[:20].hex(),
 )
 def test_a_record_that_is_damaged_too_long_or_no_event_is_skipped(bad: bytes) -> None:
-    assert events(bad + record(event(2, simple("loss", 2.0)))) == [None, Event(0.0, 2, [Scalar("loss", 2.0)])]
+    assert events(bad + record(event(2, simple("loss", 2.0)))) == [None, ScalarEvent(0.0, 2, [Scalar("loss", 2.0)])]
 
 
 def test_nothing_after_a_damaged_length_is_read() -> None:
@@ -89,13 +89,13 @@ def test_values_that_are_no_numbers_are_left_to_the_reader() -> None:
     [(0, 0), (-7, -7), ((1 << 63) - 1, (1 << 63) - 1), (-(1 << 63), -(1 << 63)), (1 << 63, -(1 << 63))],
 )
 def test_a_step_has_64_bits_and_a_sign(step: int, expected: int) -> None:
-    assert events(record(event(step, simple("loss", 1.0)))) == [Event(0.0, expected, [Scalar("loss", 1.0)])]
+    assert events(record(event(step, simple("loss", 1.0)))) == [ScalarEvent(0.0, expected, [Scalar("loss", 1.0)])]
 
 
 def test_unknown_fields_are_skipped() -> None:
     unknown = delimited(99, b"x") + varint(98 << 3) + varint(1 << 40) + varint(97 << 3 | 5) + bytes(4)
     value = simple("loss", 1.0) + delimited(9, delimited(4, b"metadata")) + unknown
-    assert events(record(event(1, value) + unknown)) == [Event(0.0, 1, [Scalar("loss", 1.0)])]
+    assert events(record(event(1, value) + unknown)) == [ScalarEvent(0.0, 1, [Scalar("loss", 1.0)])]
 
 
 def tensor(dtype: int, content: bytes, shape: bytes = b"") -> bytes:
@@ -116,17 +116,19 @@ def tensor(dtype: int, content: bytes, shape: bytes = b"") -> bytes:
     ],
 )
 def test_only_single_numbers_of_tensors_are_read(value: bytes, read: list[Scalar]) -> None:
-    assert events(record(event(1, value))) == [Event(0.0, 1, read)]
+    assert events(record(event(1, value))) == [ScalarEvent(0.0, 1, read)]
 
 
 def test_a_name_that_is_no_text_is_made_one() -> None:
-    assert events(record(event(1, simple(b"\xff\x00<b>", 1.0)))) == [Event(0.0, 1, [Scalar("\ufffd\x00<b>", 1.0)])]
+    assert events(record(event(1, simple(b"\xff\x00<b>", 1.0)))) == [
+        ScalarEvent(0.0, 1, [Scalar("\ufffd\x00<b>", 1.0)])
+    ]
 
 
 @given(st.binary(max_size=200))
 def test_any_record_is_an_event_or_nothing(data: bytes) -> None:
     (found,) = events(record(data))
-    assert found is None or isinstance(found, Event)
+    assert found is None or isinstance(found, ScalarEvent)
 
 
 @given(st.binary(max_size=300), st.integers(0, 255))

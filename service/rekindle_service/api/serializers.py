@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from rekindle.contract.job import HIDDEN, JobSpec, TargetKind
-from rekindle.contract.placeholders import read_arguments
 from rekindle.contract.run_dir.attempt_history import AttemptInfo, replayed_steps
+from rekindle.contract.run_dir.attempt_samples import UsageSample
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.usage import UsageSample
+from rekindle.contract.run_dir.placeholders import read_arguments
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.experiments.comparison import Measure, best_of, best_result, compare, default_measures

@@ -8,8 +8,8 @@ from typing import Any
 
 import typer
 
-from rekindle.contract.chaos import RANK_FAULTS, Fault
 from rekindle.contract.outcome import OutcomeClass
+from rekindle.contract.run_dir.control_messages import RANK_FAULTS, Fault
 from rekindle_service.cli import formatting
 from rekindle_service.cli.formatting import ABSENT
 from rekindle_service.client import Attempt, Client, FaultInjection, Job, Outcome, ProblemError, Rank, is_settled

@@ -220,7 +220,7 @@ Outcome = TypedDict(
         "evidence": dict[str, Any],
     },
 )
-"""The verdict's input and the user's answer to "why?". Fields that do not apply are None."""
+"""How an attempt ended: input of the retry policy, and the answer to "why?". Fields that do not apply are None."""
 
 
 class Checkpoint(TypedDict):

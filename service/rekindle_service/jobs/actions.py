@@ -6,7 +6,7 @@ from threading import Lock
 from typing import Any
 
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.snapshots import read_pins, write_pins
+from rekindle.contract.run_dir.snapshot_dir import read_pins, write_pins
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.run_readers.snapshots import snapshot_files
 from rekindle_service.store import Store

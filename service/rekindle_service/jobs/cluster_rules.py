@@ -12,7 +12,7 @@ from typing import Protocol
 
 from rekindle.contract.job import JobSpec, LaunchMode, LinkRule, SlurmOptions, TargetKind
 from rekindle.contract.outcome import OutcomeClass
-from rekindle.contract.run_dir.usage import UsageSample
+from rekindle.contract.run_dir.attempt_samples import UsageSample
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
 from rekindle_service.job_wording import job_label, like_name

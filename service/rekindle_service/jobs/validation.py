@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from rekindle.contract.job import HIDDEN, TargetKind
-from rekindle.contract.placeholders import KNOWN, unknown_placeholders
+from rekindle.contract.run_dir.placeholders import KNOWN, unknown_placeholders
 from rekindle.recipes.catalog import RECIPES
 from rekindle_service.jobs.packaging.ignore_rules import PatternError, parse_patterns
 from rekindle_service.jobs.placement import place, placement_errors

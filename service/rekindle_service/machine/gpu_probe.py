@@ -18,7 +18,7 @@ from typing import Any
 
 import pynvml
 
-from rekindle.contract import nvml
+from rekindle.contract import nvidia_driver
 from rekindle.contract.processes import die_with_parent
 
 _KMSG = "/dev/kmsg"
@@ -32,7 +32,7 @@ def main(interval: float, uuids: list[str]) -> None:
     pynvml.nvmlInit()
     events, log = _Events(uuids), _KernelLog()
     while True:
-        used = zip(uuids, nvml.read_gpus(uuids), strict=True)
+        used = zip(uuids, nvidia_driver.read_gpus(uuids), strict=True)
         report = {
             "gpus": {uuid: gpu_state(uuid) for uuid in uuids},
             "xids": [*events.read(), *log.read()],

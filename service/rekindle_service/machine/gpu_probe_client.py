@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import IO
 
-from rekindle.contract.nvml import GpuReading
+from rekindle.contract.nvidia_driver import GpuReading
 from rekindle_service.machine.gpu_report import GpuReport
 
 INTERVAL = 2.0  # seconds between two reports

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rekindle.contract.cores import kernel_bus_id
-from rekindle.contract.nvml import GpuReading
-from rekindle.contract.xids import XIDS
+from rekindle.contract.nvidia_driver import XIDS, GpuReading
 from rekindle_service.machine.devices import Slot
 from rekindle_service.machine.health import DeviceUser
 

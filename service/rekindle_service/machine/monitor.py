@@ -13,7 +13,7 @@ from typing import TypeVar
 import psutil
 
 from rekindle.contract.field_texts import DESCRIBED
-from rekindle.contract.nvml import GpuReading
+from rekindle.contract.nvidia_driver import GpuReading
 from rekindle_service.machine.devices import Machine
 from rekindle_service.periodic_thread import PeriodicThread
 

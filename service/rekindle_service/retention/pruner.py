@@ -13,7 +13,7 @@ import structlog
 
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
-from rekindle.contract.run_dir.snapshots import Manifest, SnapshotDir, read_pins, step_name
+from rekindle.contract.run_dir.snapshot_dir import Manifest, SnapshotDir, read_pins, step_name
 from rekindle.contract.safe_open import directory_beneath, open_beneath, stat_beneath
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.config.home import DELETED, Home

@@ -7,8 +7,8 @@ from statistics import fmean
 
 from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
+from rekindle.contract.run_dir.attempt_samples import GpuUsage, RankUsage, UsageSample, most_common_phase
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.usage import GpuUsage, RankUsage, UsageSample, most_common_phase
 from rekindle.contract.safe_open import stat_beneath
 from rekindle_service.run_readers.ranks import rank_numbers
 from rekindle_service.run_readers.usage import read_usage

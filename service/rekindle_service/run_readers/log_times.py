@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rekindle.contract.files import json_lines
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
-from rekindle.contract.run_dir.log_times import LogName, LogSizes, valid_sizes
+from rekindle.contract.run_dir.attempt_samples import LogName, LogSizes, valid_sizes
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
 from rekindle_service.run_readers.logs import open_or_empty, size_of
 

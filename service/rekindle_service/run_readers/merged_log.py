@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple, Self
 from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.job import MAX_RANKS
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
-from rekindle.contract.run_dir.log_times import LogName
+from rekindle.contract.run_dir.attempt_samples import LogName
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
 from rekindle_service.run_readers.log_levels import LogLevel, level_of
 from rekindle_service.run_readers.log_lines import Line, Scanned, line_start, line_text, lines_backward, lines_forward

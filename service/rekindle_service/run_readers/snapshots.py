@@ -7,9 +7,15 @@ from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.script_files import Observations
-from rekindle.contract.run_dir.snapshots import MANIFEST, MAX_MANIFEST_BYTES, BadSnapshotError, Manifest, SnapshotDir
+from rekindle.contract.run_dir.snapshot_dir import (
+    MANIFEST,
+    MAX_MANIFEST_BYTES,
+    BadSnapshotError,
+    Manifest,
+    SnapshotDir,
+    best_step,
+)
 from rekindle.contract.safe_open import list_numbers, read_small, stat_beneath
-from rekindle.contract.score import best_step
 
 _MAX_SNAPSHOTS = 2000
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rekindle.contract.files import json_lines
+from rekindle.contract.run_dir.attempt_samples import UsageSample
 from rekindle.contract.run_dir.json_records import structure
-from rekindle.contract.run_dir.usage import UsageSample
 from rekindle_service.run_readers.logs import open_or_empty, size_of
 
 _MAX_LINE = 256 * 1024  # bytes: thousands of ranks

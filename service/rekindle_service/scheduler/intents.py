@@ -4,7 +4,7 @@ import time
 
 from rekindle.contract.files import read_json, write_json
 from rekindle.contract.job import RunIntent
-from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
+from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType, notify
 from rekindle.contract.states import JobIntent
 from rekindle_service.config.home import Home
 from rekindle_service.machine.devices import Machine, cuda_visible_devices

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from rekindle.contract.field_texts import describe
 from rekindle.contract.run_dir.json_records import bounded_json
-from rekindle.contract.score import metric_of
+from rekindle.contract.run_dir.snapshot_dir import metric_of
 
 T = TypeVar("T")
 U = TypeVar("U")

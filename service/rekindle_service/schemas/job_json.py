@@ -38,7 +38,7 @@ class CheckpointPublic(ApiModel):
 class StalledPublic(ApiModel):
     """A running job that makes no progress."""
 
-    sentence: Utf8Str = Field(examples=["rank 1 has not reached the next collective at train.py:41"])
+    sentence: Utf8Str = Field(examples=["rank 0 waits in collective 31; rank 1 is still at train.py:41"])
     """Which rank the others wait for, and where, as far as it is known; a hang would be reported so."""
     since: Timestamp
     """When progress was last observed."""

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from rekindle.contract.chaos import RANK_FAULTS, Fault
 from rekindle.contract.job import MAX_RANKS
+from rekindle.contract.run_dir.control_messages import RANK_FAULTS, Fault
 from rekindle_service.config.settings import Priority
 from rekindle_service.schemas.fields import (
     STRICT,

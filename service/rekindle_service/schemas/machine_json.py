@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from rekindle.contract.field_texts import DESCRIBED
-from rekindle.contract.nvml import GpuReading
+from rekindle.contract.nvidia_driver import GpuReading
 from rekindle_service.machine.devices import Link, Slot
 from rekindle_service.machine.health import DeviceUser
 from rekindle_service.machine.monitor import Space

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pydantic import RootModel
 
-from rekindle.contract.run_dir.usage import GpuUsage
+from rekindle.contract.run_dir.attempt_samples import GpuUsage
 from rekindle_service.experiments.goals import Goal
 from rekindle_service.run_readers.log_search import Match
 from rekindle_service.run_readers.merged_log import TimedLine

@@ -84,7 +84,7 @@ class JournalReducer:
 
     def apply(self, record: Record) -> None:
         self._changes.offset = record.end
-        known = isinstance(record, journal.Stalled) and self._is_stalled(record) is (record.sentence is not None)
+        known = isinstance(record, journal.AttemptStalled) and self._is_stalled(record) is (record.sentence is not None)
         self._history.apply(record)
         if isinstance(record, AttemptRecord):
             self._touched.add(record.attempt)
@@ -112,7 +112,7 @@ class JournalReducer:
                 columns.update(outcome=_json(record.outcome), **_NO_PROGRESS)
                 if record.snapshot_step is not None:
                     columns["snapshot_step"] = record.snapshot_step
-            case journal.Stalled():
+            case journal.AttemptStalled():
                 shown = ("sentence", "since", "hung_at", "rank")
                 columns["stalled"] = record.sentence and {name: getattr(record, name) for name in shown}
             case journal.RetryDecided():
@@ -201,9 +201,9 @@ def _event(record: Record) -> TimelineEvent | None:
         case journal.RolledBack(step=step):
             newer = ", ".join(map(str, record.quarantined)) or "none"
             return TimelineEvent("rolled_back", f"back to the snapshot of step {step}; quarantined: {newer}", record.at)
-        case journal.Stalled(attempt=number, sentence=None):
+        case journal.AttemptStalled(attempt=number, sentence=None):
             return TimelineEvent("progress", f"attempt {number}: progress again", record.at)
-        case journal.Stalled(attempt=number):
+        case journal.AttemptStalled(attempt=number):
             return TimelineEvent("stalled", f"attempt {number}: no progress: {record.sentence}", record.at)
         case journal.Straggler(attempt=number, share=share):
             waiting = "the others no longer wait" if share is None else f"the others wait {share:.0%} of the time"

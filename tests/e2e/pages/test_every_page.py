@@ -13,7 +13,7 @@ from rekindle.contract.files import read_json, write_json
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.contract.run_dir.script_files import Checkpoint, Observations
-from rekindle.contract.score import Score
+from rekindle.contract.run_dir.snapshot_dir import SnapshotScore
 from rekindle.contract.states import JobState
 from rekindle_service.client import Client
 
@@ -129,7 +129,7 @@ def _fill(job: PlayedJob, *, reports: bool) -> None:
     for step in range(1, 4):
         job.metric(step, **{_MARKUP: float(step), "loss": 1.0})
     if reports:
-        job.snapshot(40, Score(_MARKUP, 1.0))
+        job.snapshot(40, SnapshotScore(_MARKUP, 1.0))
     checkpoint = Checkpoint(f"/out/{_MARKUP}.pt", _MARKUP, 10, time.time(), 1)
     write_json(job.run_dir.observed, Observations(attempt=1, checkpoints=[checkpoint], estimated_step=5).to_json())
     environment = {"host": _MARKUP, "python": _MARKUP, "packages": {_MARKUP: _MARKUP}}

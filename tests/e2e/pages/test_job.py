@@ -17,7 +17,7 @@ from e2e.watcher import Watcher
 from rekindle.contract.files import write_json
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.script_files import Checkpoint, Observations
-from rekindle.contract.score import Score
+from rekindle.contract.run_dir.snapshot_dir import SnapshotScore
 from rekindle.contract.states import JobState
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -44,11 +44,11 @@ def test_a_job_without_progress_is_stalled_in_headline_and_title_and_its_speed_i
     job.report(0, step=40)
     figures = job_page.locator("#figures")
     expect(figures).to_contain_text("10.0 steps")
-    job.stall("rank 1 has not reached the next collective at train.py:41", since=time.time() - 12, left=18)
+    job.stall("rank 0 waits in collective 31; rank 1 is still at train.py:41", since=time.time() - 12, left=18)
     expect(job_page.locator("#job-state")).to_have_text("stalled")
     expect(job_page.locator("#banner-title")).to_contain_text("Stalled for 1")
     expect(job_page.locator("#banner-sentence")).to_contain_text(
-        "rank 1 has not reached the next collective at train.py:41"
+        "rank 0 waits in collective 31; rank 1 is still at train.py:41"
     )
     expect(job_page.locator("#banner-sentence")).to_contain_text("counts as hung in 1")
     expect(job_page).to_have_title(re.compile("stalled"))
@@ -318,7 +318,7 @@ def test_sixty_four_ranks_are_shown_as_tiles(page: Page, play: Play) -> None:
 def test_snapshots_are_listed_when_an_attempt_has_left_them(job_page: Page, job: PlayedJob) -> None:
     job_page.get_by_role("tab", name="Snapshots").click()
     expect(job_page.locator("#snapshots-empty")).to_be_visible()
-    job.snapshot(40, Score("accuracy", 0.9))
+    job.snapshot(40, SnapshotScore("accuracy", 0.9))
     job.report(0, step=50, snapshot_policy="every 42 steps (auto: …)")
     job.end_attempt(Outcome(OutcomeClass.COMM, "connection lost"), last_step=50, snapshot_step=40)
     expect(job_page.locator("#snapshots li")).to_contain_text("verified, best (0.9)")

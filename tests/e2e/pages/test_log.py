@@ -11,9 +11,9 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 from cli_process import rekindle
 from e2e.played_job import Play, PlayedJob
 from e2e.waiting import until
+from rekindle.contract.files import can_punch_holes
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle.contract.punch_hole import can_punch_holes
-from rekindle.keeper.observers.log_limit import LogLimit
+from rekindle.keeper.observers.log_growth import LogLimit
 
 MAX_LINES = 3000
 MOVE_BY_LAYOUT = """log => new Promise((resolve) => {

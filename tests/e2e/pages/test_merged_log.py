@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 from e2e.played_job import Play, PlayedJob
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import JobState
-from rekindle.keeper.observers.log_times import LogTimes
+from rekindle.keeper.observers.log_growth import LogTimesWriter
 
 LINES = [
     (1, "stdout", "step 1 of rank 1"),
@@ -32,7 +32,7 @@ _OPEN_AND_REFRESH = """async (id) => {
 def job(play: Play) -> PlayedJob:
     job = play("digits", ranks=2)
     job.begin_attempt()
-    times = LogTimes(job.run_dir.attempt(1), range(2))
+    times = LogTimesWriter(job.run_dir.attempt(1), range(2))
     for rank, stream, text in LINES:
         job.write(f"{text}\n".encode(), rank=rank, stream=stream)
         times.record()
@@ -60,7 +60,7 @@ def test_all_ranks_are_read_in_one_order_filtered_and_followed(log_page: Page, j
     for text in ("Follow", "Following"):
         follow.click()
         expect(follow).to_have_text(text)
-    times = LogTimes(job.run_dir.attempt(1), range(2))
+    times = LogTimesWriter(job.run_dir.attempt(1), range(2))
     job.write(b"step 3 of rank 1\n\r 10%|#", rank=1)
     times.record()
     expect(lines.last).to_have_text("step 3 of rank 1")
@@ -175,7 +175,7 @@ def _long_job(play: Play, monkeypatch: pytest.MonkeyPatch) -> PlayedJob:
     monkeypatch.setattr("e2e.played_job.time.time", lambda: now)
     job = play("long", ranks=2)
     job.begin_attempt()
-    times = LogTimes(job.run_dir.attempt(1), range(2))
+    times = LogTimesWriter(job.run_dir.attempt(1), range(2))
     for number in range(100):
         now = began + 2 * number
         for rank in range(2):

@@ -27,7 +27,7 @@ def cores_of_rank(
     gpus: Path = GPUS,
     pci: Path = PCI_DEVICES,
 ) -> set[int]:
-    """Those of ``usable`` that a rank is to run on by the ``environment`` of its keeper; none: it may run on all."""
+    """Cores among ``usable`` that a rank is to run on by the ``environment`` of its keeper; none: it may run on all."""
     affinity, _, slots = environment.get(AFFINITY, "").partition(" ")
     names = _of_rank(environment.get(SLOTS, ""), local_rank, devices_per_rank)
     if affinity == Affinity.SLOTS and names and all(name.startswith("cpu:") for name in names):
@@ -40,13 +40,13 @@ def cores_of_rank(
 
 
 def kernel_bus_id(bus_id: str) -> str:
-    """``0000:3b:00.0`` of the driver's ``00000000:3B:00.0``."""
+    """Bus id as the kernel writes it (``0000:3b:00.0``) from that of the driver (``00000000:3B:00.0``)."""
     domain, _, rest = bus_id.lower().partition(":")
     return f"{domain[-4:]}:{rest}"
 
 
 def numa_node(bus_id: str, pci: Path = PCI_DEVICES) -> int | None:
-    """Of the device ``bus_id`` (``0000:3b:00.0``); None where the machine has one node, or does not say."""
+    """NUMA node of the device ``bus_id`` (``0000:3b:00.0``); None where the machine has one, or does not report it."""
     with suppress(OSError, ValueError):
         node = int((pci / bus_id / "numa_node").read_text())
         return node if node >= 0 else None
@@ -54,7 +54,7 @@ def numa_node(bus_id: str, pci: Path = PCI_DEVICES) -> int | None:
 
 
 def cores_near_gpus(uuids: Collection[str], gpus: Path = GPUS, pci: Path = PCI_DEVICES) -> set[int]:
-    """The cores of the NUMA nodes of these GPUs; all that are known, none where nothing is known of one of them."""
+    """The cores of the NUMA nodes of these GPUs; none where nothing is known of one of them."""
     cores: set[int] = set()
     for uuid in uuids:
         bus_id = _bus_id_of(uuid, gpus)
@@ -66,7 +66,7 @@ def cores_near_gpus(uuids: Collection[str], gpus: Path = GPUS, pci: Path = PCI_D
 
 
 def cores_of_slots(indices: Collection[int], slots: int, usable: Collection[int]) -> set[int]:
-    """Those of the CPU slots ``indices`` out of ``slots`` that share the cores ``usable`` equally.
+    """Cores of the CPU slots ``indices`` out of ``slots`` that share the cores ``usable`` equally.
 
     Each slot has as many as the others, so that a job runs as fast, and sums in the same order, on any of them. None
     where there are fewer cores than slots.
@@ -77,7 +77,7 @@ def cores_of_slots(indices: Collection[int], slots: int, usable: Collection[int]
 
 
 def parse_cores(text: str) -> set[int]:
-    """``0-3,8`` as the kernel writes it. Raises ValueError."""
+    """Read a list of cores as the kernel writes it (``0-3,8``). Raises ValueError."""
     cores: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -97,7 +97,7 @@ def _local_cores(device: Path) -> set[int]:
 
 
 def _bus_id_of(uuid: str, gpus: Path) -> str | None:
-    """From what the driver writes about each GPU, for which it need not be asked."""
+    """Bus id of a GPU from what the driver writes about each below /proc, without a call of the driver."""
     with suppress(OSError):
         for entry in gpus.iterdir():
             with suppress(OSError):

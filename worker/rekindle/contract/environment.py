@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from rekindle.contract.node_peers import NodePeers
+from rekindle.contract.connection_owner import NodePeers
 from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
 
 JOB_ID = "REKINDLE_JOB_ID"  # id of the job
@@ -44,7 +44,7 @@ CLEANED = {
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """``environment`` without what another torchrun, another job or the server (token, settings) left in it."""
+    """Copy ``environment`` without what another torchrun, another job or the server (token, settings) left in it."""
     return {
         name: value
         for name, value in environment.items()
@@ -54,7 +54,7 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class FailureStats:
-    """Of all attempts that are over; ``seconds`` is how long their ranks have run, all attempts together."""
+    """Failures of all attempts that are over; ``seconds`` is how long their ranks have run, all attempts together."""
 
     count: int = 0
     seconds: float = 0.0
@@ -64,7 +64,7 @@ class FailureStats:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Nothing has failed where ``text`` is not what ``to_text`` makes."""
+        """Read what ``to_text`` makes; any other text counts as no failure."""
         with suppress(ValueError):
             count, seconds = text.split()
             return cls(int(count), float(seconds))
@@ -171,7 +171,7 @@ def attempt_environment(
 
 
 def tracker_environment(env: RankEnv, environment: Mapping[str, str]) -> dict[str, str]:
-    """What makes W&B continue its run in every attempt; nothing where the job's own ``environment`` says otherwise.
+    """Variables that make W&B continue its run in every attempt; none where the job sets them in ``environment``.
 
     Each rank has a run of its own, should more than one begin one: two processes that write to the same mix it up.
     MLflow has nothing of the kind: it takes MLFLOW_RUN_ID for a run that exists, and refuses to begin any other.

@@ -19,7 +19,7 @@ def describe(schema: dict[str, Any], cls: type) -> None:
 
 @cache
 def _module_texts(module: str) -> dict[str, dict[str, str]]:
-    """By class and field; empty where the source is not installed."""
+    """Texts of the module by class and field; empty where the source is not installed."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (OSError, TypeError):

@@ -1,8 +1,10 @@
-"""Files that appear whole or not at all, and lines that survive a power cut."""
+"""Files that appear whole or not at all, lines that survive a power cut, and parts of files that take no space."""
 
+import ctypes
 import errno
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +15,8 @@ from rekindle.contract.safe_open import open_beneath, open_regular
 NO_SPACE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 MAX_LINE = 16 << 20  # bytes of a line that are held in memory
 _MAX_ENDLESS = 1 << 26  # bytes
+HOLE_BLOCK = 1 << 16  # bytes; a multiple of the blocks of all common file systems
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of linux/falloc.h
 _PROBE = bytes(4096)  # less space than this, and no status, marker or journal record fits
 
 
@@ -62,13 +66,13 @@ def atomic_write(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def _own_like(directory: Path, fd: int) -> None:
-    """What root writes into the directory of another user is for that user: a job that runs as its owner's user."""
+    """Give the file to the user of ``directory`` where root writes it: the job there runs as that user."""
     if os.geteuid() == 0 and (owner := directory.stat()).st_uid != 0:
         os.fchown(fd, owner.st_uid, owner.st_gid)
 
 
 def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
-    """``atomic_write`` for one JSON document."""
+    """Replace ``path`` by one JSON document, as ``atomic_write`` does."""
     atomic_write(path, json.dumps(value, allow_nan=False).encode() + b"\n", durable=durable)
 
 
@@ -113,7 +117,7 @@ def append_line(path: Path, value: Any, *, durable: bool = True) -> None:
 
 
 def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
-    """``json_lines`` of the file at ``path``; none where there is no regular file."""
+    """Read the JSON lines of the file at ``path``, as ``json_lines`` does; none where there is no regular file."""
     with suppress(FileNotFoundError), open_regular(path) as file:
         yield from json_lines(file, offset)
 
@@ -152,7 +156,7 @@ def complete_lines(
 
 
 def parse_json(text: bytes) -> Any | None:
-    """None for what is no JSON, or is nested too deeply for the parser."""
+    """Parse ``text``; None for what is no JSON, or is nested too deeply for the parser."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     return None
@@ -175,3 +179,24 @@ def has_free_space(directory: Path) -> bool:
         check_free_space(directory)
         return True
     return False
+
+
+def punch_hole(fd: int, begin: int, end: int) -> None:
+    """Free the bytes from ``begin`` up to ``end``. Raises OSError, as where the file system cannot."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    offset, length = ctypes.c_int64(begin), ctypes.c_int64(end - begin)
+    if libc.fallocate64(fd, _KEEP_SIZE | _PUNCH_HOLE, offset, length):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def can_punch_holes(directory: Path) -> bool:
+    """Whether the file system of ``directory`` can free a part of a file. Raises OSError where it takes no file."""
+    with tempfile.TemporaryFile(dir=directory) as file:
+        file.write(bytes(2 * HOLE_BLOCK))
+        file.flush()
+        try:
+            punch_hole(file.fileno(), 0, HOLE_BLOCK)
+        except OSError:
+            return False
+    return True

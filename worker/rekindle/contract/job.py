@@ -117,7 +117,7 @@ class JobSpec(JsonRecord):
     snapshot: SnapshotPolicy = field(default_factory=SnapshotPolicy)
     warm: bool = True
     watch: list[str] = field(default_factory=list)  # paths in which every file is a checkpoint of the script's own
-    on_restart: list[str] = field(default_factory=list)  # appended to ``args``, see ``contract.placeholders``
+    on_restart: list[str] = field(default_factory=list)  # appended to ``args``, see ``run_dir.placeholders``
     continue_from: str | None = None  # id of the job whose files and snapshots this one begins with
     continue_step: int | None = None  # of the snapshot from which it continues; None: the latest
     exclude: list[str] = field(default_factory=list)  # patterns, as in a .gitignore, of what is not copied

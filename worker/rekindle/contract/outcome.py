@@ -15,7 +15,7 @@ class OutcomeClass(StrEnum):
     OOM = "oom"  # host or device memory ran out
     SIGNAL = "signal"  # a rank was killed by a signal
     HANG = "hang"  # no progress within the bound
-    COMM = "comm"  # a collective failed and no rank is to blame for it
+    COMM = "comm"  # a collective failed and no rank has caused it
     NAN = "nan"  # loss or weights became non-finite
     DISK_FULL = "disk_full"  # no space left where the job must write
     PREEMPTED = "preempted"  # saved and stopped because it was asked to
@@ -29,7 +29,7 @@ RESIZE_ENDINGS = frozenset({"resize", "grow"})
 """Values of ``evidence["ending"]`` of an attempt that was stopped for other devices (``keeper.attempt_result``)."""
 
 
-class Progress(StrEnum):
+class SavedProgress(StrEnum):
     """Whether an attempt saved something that the next one can resume from."""
 
     KNOWN = "known"  # a later step was committed, or the script saved a checkpoint of its own
@@ -39,7 +39,7 @@ class Progress(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome(JsonRecord):
-    """The verdict's input and the user's answer to "why?". Fields that do not apply are None."""
+    """How an attempt ended: input of the retry policy, and the answer to "why?". Fields that do not apply are None."""
 
     keys: ClassVar = {"klass": "class"}
     klass: OutcomeClass

@@ -111,7 +111,7 @@ def pids_in_namespace(pid: int) -> dict[int, int] | None:
 
 
 def _namespace_pids(pid: int) -> list[int]:
-    """From the namespace of ``/proc`` inwards; empty when there is no such process."""
+    """Pids of one process, from the namespace of ``/proc`` inwards; empty when there is no such process."""
     with suppress(FileNotFoundError, ProcessLookupError):
         for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
             if line.startswith("NSpid:"):
@@ -184,23 +184,16 @@ def set_child_subreaper() -> None:
 
 
 def set_process_name(name: str) -> None:
-    """What ``ps -o comm`` and ``top`` show, at most 15 bytes: forked processes would all be called ``python``."""
+    """Set what ``ps -o comm`` and ``top`` show (up to 15 bytes): forked processes would all be called ``python``."""
     _prctl(_PR_SET_NAME, name.encode()[:15])
 
 
 def forbid_core_dumps() -> None:
-    """A rank's core file has the size of its memory (1.4 GB on CPU) and lands in the user's code directory."""
+    """Forbid core files: a rank's has the size of its memory (1.4 GB on CPU) and lands in the user's code directory."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def open_descriptors() -> set[int]:
-    """Of this process."""
+    """Descriptors that this process has open."""
     listed = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
-    return {fd for fd in listed if _is_open(fd)}  # not that of the list itself
-
-
-def _is_open(fd: int) -> bool:
-    with suppress(OSError):
-        os.fstat(fd)
-        return True
-    return False
+    return {fd for fd in listed if os.path.lexists(f"/proc/self/fd/{fd}")}  # not that of the list itself

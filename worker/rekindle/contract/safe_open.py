@@ -36,7 +36,7 @@ def open_regular(path: Path | str, directory: int | None = None) -> BinaryIO:
 
 
 def open_append(path: Path) -> int:
-    """A descriptor for appending to the regular file at ``path``, which is made where there is nothing.
+    """Open the regular file at ``path`` for appending, and make it where there is nothing; returns a descriptor.
 
     Raises OSError where there is something else: a FIFO without a reader would otherwise block for ever.
     """
@@ -53,10 +53,10 @@ def open_append(path: Path) -> int:
 
 
 def open_beneath(root: Path, path: Path) -> BinaryIO | None:
-    """``path`` beneath ``root`` opened for reading, or None where there is no regular file.
+    """Open ``path`` beneath ``root`` for reading; None where there is no regular file.
 
     No component below ``root`` is followed if it is a symbolic link, and nothing but a regular file is opened: a link
-    to the server's token, a FIFO that would block a thread for ever and a device all count as absent.
+    to the server's token, a FIFO that would block a thread for ever and a device all count as missing.
     """
     try:
         with directory_beneath(root, path.parent) as directory:
@@ -80,7 +80,7 @@ def directory_beneath(root: Path, path: Path) -> Iterator[int]:
 
 
 def open_in(directory: int, path: Path) -> BinaryIO:
-    """Like ``open_beneath`` for a ``path`` relative to an open directory. Raises OSError."""
+    """Open ``path`` relative to an open directory, as ``open_beneath`` does. Raises OSError."""
     inner = open_directory(path.parent, directory)
     try:
         return open_regular(path.name, inner)
@@ -126,7 +126,7 @@ def stat_beneath(root: Path, path: Path) -> os.stat_result | None:
 
 
 def read_text_from(path: Path, offset: int) -> str:
-    """What a log holds from byte ``offset`` on, at most 16 MiB; nothing where it cannot be read."""
+    """Text of a log from byte ``offset`` on, up to 16 MiB; empty where it cannot be read."""
     with suppress(OSError), open_regular(path) as file:
         file.seek(offset)
         return file.read(_MAX_TEXT).decode(errors="replace")
@@ -134,12 +134,12 @@ def read_text_from(path: Path, offset: int) -> str:
 
 
 def read_end(path: Path, limit: int = 64 << 10) -> str:
-    """The last ``limit`` bytes of a log; nothing where it cannot be read."""
+    """Text of the last ``limit`` bytes of a log; empty where it cannot be read."""
     return read_text_from(path, max(0, regular_size(path) - limit))
 
 
 def file_version(path: Path) -> tuple[int, int, int] | None:
-    """Another value after every change of the file at ``path``, which is not opened; None where there is nothing."""
+    """Value that differs after every change of the file at ``path``, which is not opened; None where there is none."""
     with suppress(OSError):
         status = path.lstat()
         return status.st_ino, status.st_mtime_ns, status.st_size
@@ -155,9 +155,9 @@ def regular_size(path: Path) -> int:
 
 
 def list_numbers(directory: Path, limit: int = 1 << 63) -> list[int]:
-    """Names in ``directory`` that are whole numbers below ``limit``, ascending; none where it is a link or absent.
+    """Names in ``directory`` that are whole numbers below ``limit``, ascending; none where it is a link or missing.
 
-    Of a directory with more than 131,072 names, which no keeper and no rank makes, only as many are looked at.
+    No more than 131,072 names are read, which no keeper and no rank makes.
     """
     with suppress(OSError):
         fd = os.open(directory, _DIRECTORY)

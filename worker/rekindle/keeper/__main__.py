@@ -10,9 +10,8 @@ from pathlib import Path
 from rekindle.contract.locks import ExclusiveLock, LockHeldError
 from rekindle.contract.processes import descendants, forbid_core_dumps, set_child_subreaper, set_process_name
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.environment_info import write_environment_info
 from rekindle.keeper.event_loop import ControlFifo, EventLoop
-from rekindle.keeper.private_environment import SecretError, make_private_tmp, read_secrets
+from rekindle.keeper.keeper_environment import SecretError, make_private_tmp, read_secrets, write_environment_info
 from rekindle.keeper.rank_processes.process_tree import kill_all, reap_children
 from rekindle.keeper.spare import is_spare, serve
 from rekindle.keeper.supervisor import Keeper, UnreadableError
@@ -45,7 +44,7 @@ def main(run_dir: RunDir) -> int:
 
 
 def _keep(run_dir: RunDir) -> bool:
-    """Whether the job has ended, and is not to be continued by another keeper."""
+    """Keep the job; returns whether it has ended, and is not to be continued by another keeper."""
     keeper = Keeper(run_dir, EventLoop(ControlFifo(run_dir.control)))
     if keeper.begin():
         write_environment_info(run_dir, keeper.run)

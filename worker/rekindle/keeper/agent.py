@@ -20,13 +20,13 @@ from typing import Any
 
 from rekindle.contract.environment import NODE_PLAN, USED_CUDA, RankEnv
 from rekindle.contract.processes import die_with_parent, open_descriptors, set_process_name, used_up_cpu_limit
-from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
+from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType, notify
 from rekindle.keeper.torchrun import preload
 from rekindle.keeper.torchrun.node_plan import NodePlan
 
 _looked_for = set[int]()  # aborted ranks
 _LOOK_SECONDS = 3.0
-"""For the keeper to look at the other ranks when gloo or a watchdog has aborted one: another one has caused that."""
+"""Time for the keeper to sample the other ranks when gloo or a watchdog has aborted one: another has caused that."""
 
 
 def run_warm(argv: list[str], latch: int, *, cluster: bool = False) -> None:
@@ -49,7 +49,7 @@ def run_warm(argv: list[str], latch: int, *, cluster: bool = False) -> None:
 
 
 def _without_waiting(wrap: Callable[..., None]) -> Callable[..., None]:
-    """``wrap`` runs a rank in a fork of the agent, and lets it wait at its end until all others have ended.
+    """Change ``wrap``, which runs a rank in a fork of the agent and lets it wait at its end until all have ended.
 
     Like a rank in a process of its own, it must end then: its connections close, and ranks that wait for it for ever
     fail at once. torchrun has read its result before that, or reads it from the pipe.
@@ -64,7 +64,7 @@ def _without_waiting(wrap: Callable[..., None]) -> Callable[..., None]:
 
 
 def replace_where_cuda_is_lost(environment: dict[str, str], report: Callable[[], None] = lambda: None) -> None:
-    """In a rank just forked, of a parent that has used CUDA: continue as a fresh interpreter, which can use it.
+    """Continue as a fresh interpreter in a rank just forked from a parent that has used CUDA, which a fork cannot use.
 
     ``environment`` is added to its own. torchrun waits for a result of each rank and for its end: ``report`` sends the
     result before, since only this process can. All descriptors stay open, as one of them shows torchrun the end.
@@ -93,7 +93,7 @@ def run_cold(argv: list[str]) -> None:
 
 
 def read_node_plan() -> NodePlan:
-    """Of this agent's attempt, from its environment; the ranks do not inherit it."""
+    """Read the plan of this agent's attempt from its environment; the ranks do not inherit it."""
     return NodePlan.from_json(json.loads(os.environ.pop(NODE_PLAN)))
 
 
@@ -170,7 +170,7 @@ def _report_dead_ranks() -> None:
 
 
 def _report_reaped_ranks() -> None:
-    """From now on, and in this process only, also report what ``os.waitpid`` returns."""
+    """Report what ``os.waitpid`` returns, from now on and in this process only."""
     waitpid = os.waitpid
 
     def waitpid_and_report(pid: int, options: int, /) -> tuple[int, int]:

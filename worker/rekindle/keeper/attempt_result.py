@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rekindle.contract.job import LaunchMode
-from rekindle.contract.outcome import Progress
+from rekindle.contract.outcome import SavedProgress
 from rekindle.contract.processes import ProcessIdentity, boot_id
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
@@ -40,7 +40,7 @@ class Ending(StrEnum):
 
     @property
     def is_stop(self) -> bool:
-        """On request: the ranks get SIGTERM, and time to save."""
+        """True for an ending on request: the ranks get SIGTERM, and time to save."""
         return self in _STOPS
 
 
@@ -106,7 +106,7 @@ class RankResult:
 
     @property
     def failed_at(self) -> float:
-        """In seconds of CLOCK_MONOTONIC: by its own report where it left one, since a process takes time to die."""
+        """Seconds of CLOCK_MONOTONIC, by its own report where it left one, since a process takes time to die."""
         if self.error is not None:
             return self.error.at_monotonic
         return float("inf") if self.ended_at is None else self.ended_at
@@ -125,7 +125,7 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Ranks that made no progress for ``seconds``."""
+    """A lack of progress of all ranks for ``seconds``."""
 
     seconds: float
     culprit: Culprit
@@ -133,7 +133,7 @@ class Hang:
 
     @property
     def may_end(self) -> bool:
-        """By itself: more time may be all it needs, unless the user has set a limit."""
+        """True where it may end by itself: more time may be all it needs, unless the user has set a limit."""
         return bool(self.evidence.get("may_end"))
 
 
@@ -169,7 +169,7 @@ class AttemptResult:
     start_error: str | None = None  # why no rank could be started
     start_is_retryable: bool = True
     hang: Hang | None = None
-    deserter: Culprit | None = None  # whose absence the ranks have noticed that lost their connections
+    missing_peer: Culprit | None = None  # that left, as ranks that lost their connections have noticed
     kernel_log: list[str] = field(default_factory=list)  # what NVIDIA's driver has written there meanwhile
     gpus: list[str] = field(default_factory=list)  # of all ranks in their order, as in CUDA_VISIBLE_DEVICES
     survivors: list[int] = field(default_factory=list)  # pids that SIGKILL did not end
@@ -198,21 +198,21 @@ class AttemptResult:
 
     @property
     def exited_incomplete(self) -> bool:
-        """Every rank exited with code 0, and not every one left the marker of its ``Run`` that training is complete."""
+        """True where every rank exited with code 0, and one left no marker of its ``Run`` that training is complete."""
         ranks = self.ranks.values()
         exited = len(ranks) == self.world_size and all(rank.finished and not rank.drained for rank in ranks)
         return exited and not all(rank.completed for rank in ranks)
 
     @property
-    def progress(self) -> Progress:
-        """By the steps that were committed; where the script sees to that itself, by the checkpoints that it saved."""
+    def progress(self) -> SavedProgress:
+        """Progress by the steps that were committed; where the script saves by itself, by its checkpoints."""
         committed = [step for step in (self.snapshot_step, self.memory_step) if step is not None]
         saved = self.own_checkpoint_saved
         if committed or self.commits_snapshots:
             saved = max(committed, default=0) > (self.resumed_from_step or 0)
         if saved is None:
-            return Progress.UNKNOWN
-        return Progress.KNOWN if saved else Progress.NONE
+            return SavedProgress.UNKNOWN
+        return SavedProgress.KNOWN if saved else SavedProgress.NONE
 
 
 def read_rank_result(rank_dir: RankDir, rank: int) -> RankResult | None:

@@ -1,4 +1,4 @@
-"""The journal of a keeper whose disk may be full: no record is lost for it, and no training stops for it."""
+"""The journal of a keeper whose disk may be full: that neither loses a record nor stops a training."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ class AttemptJournal(Protocol):
 
 
 class Owner(Protocol):
-    """The owner of a journal that another keeper may have taken over."""
+    """Shows whether another keeper has taken over a journal."""
 
     @property
     def stamp(self) -> Mapping[str, Any]:
@@ -39,7 +39,7 @@ class UnwritableError(Exception):
 
 
 class BufferedJournal:
-    """Records are written in the order in which they were given, each with the time at which it was.
+    """Writes records in the order in which they were given, each with its time.
 
     The next attempt may begin only once the journal has its record, or a later keeper would reuse its number; so
     ``write`` waits for space. What happens within an attempt need not be on disk at once: ``write_nowait`` never waits.
@@ -54,7 +54,7 @@ class BufferedJournal:
         self._buffer: deque[tuple[RecordType, float, dict[str, Any]]] = deque()
 
     def write(self, record_type: RecordType, **fields: Any) -> None:
-        """Write it, after all that is still buffered.
+        """Write a record, after all that is still buffered.
 
         Raises OSError where more space would not help, and SupersededError.
         """
@@ -68,7 +68,7 @@ class BufferedJournal:
                 self._wait(_RETRY_INTERVAL)
 
     def write_nowait(self, record_type: RecordType, **fields: Any) -> None:
-        """Write it now if that is possible, else before the next record. Raises SupersededError, UnwritableError."""
+        """Write a record now if that is possible, else before the next. Raises SupersededError, UnwritableError."""
         self._add(record_type, fields)
         with suppress(OSError):
             self._flush()

@@ -1,7 +1,7 @@
 """From the result of an ended attempt to its outcome. Pure: no clock, no file, no process.
 
 The root cause is the first failure by time. Ranks that failed because a peer vanished are cascades: they are listed in
-the evidence and never blamed while another rank has a cause of its own.
+the evidence and never named as the cause while another rank has one of its own.
 """
 
 import re
@@ -75,7 +75,7 @@ def diagnose(result: AttemptResult) -> Outcome:
 
 
 def _failed_rank(culprit: RankResult, result: AttemptResult) -> Outcome:
-    """``culprit`` is the rank that failed first of its own accord, or that was the first to notice a failure."""
+    """Outcome by ``culprit``, the rank that failed first of its own accord, or was the first to notice a failure."""
     if is_cascade(culprit) and (hiding := _first_that_hides(result.ranks.values())) is not None:
         return _hidden_outcome(*hiding, result)
     report = _timeout_or_abort(culprit)
@@ -95,10 +95,10 @@ def root_cause(ranks: Iterable[RankResult]) -> RankResult | None:
 
 
 def final_ending(ending: Ending, stop: Ending | None, ranks: Collection[RankResult], world_size: int) -> Ending:
-    """``ending``, or another one that the last events have shown; ``stop`` is what was requested meanwhile.
+    """Return ``ending``, or another one that the last events have shown; ``stop`` is what was requested meanwhile.
 
     A script may save and exit with code 0 when it gets SIGTERM, from the keeper or from a machine that shuts down:
-    then its ranks have finished only where their ``Run`` says so. A machine that goes down sends SIGTERM to all ranks.
+    then its ranks have finished only where their ``Run`` reports so. A machine that goes down sends SIGTERM to all.
     """
     stop = ending if ending.is_stop else stop
     if len(ranks) == world_size and all(rank.finished and not rank.drained for rank in ranks):
@@ -133,7 +133,7 @@ def has_timed_out(rank: RankResult) -> bool:
 
 
 def _timeout_or_abort(rank: RankResult) -> WatchdogReport | None:
-    """A watchdog aborts the process, or has the collective raise; gloo's collectives raise by themselves."""
+    """Report of a watchdog, which aborts the process or has the collective raise, or of a collective of gloo."""
     if rank.watchdog or rank.error is None or not is_comm_error(rank.error):
         return watchdog_report(rank.watchdog or "")
     return watchdog_report(rank.error.message) or gloo_timeout(rank.error.message)
@@ -156,7 +156,7 @@ def signal_name(number: int | None) -> str:
 def _outcome(
     result: AttemptResult, klass: OutcomeClass, message: str, *, evidence: dict[str, Any] | None = None, **fields: Any
 ) -> Outcome:
-    """With what the other ranks did as evidence, so that a reader can check the diagnosis."""
+    """Make an outcome with what the other ranks did as evidence, so that a reader can check the diagnosis."""
     cascades = [rank.rank for rank in result.ranks.values() if rank.failed and is_cascade(rank)]
     found: dict[str, Any] = {"ending": result.ending, "cascades": cascades}
     if result.survivors:
@@ -176,7 +176,7 @@ def _success(result: AttemptResult) -> Outcome:
 
 
 def _stopped(result: AttemptResult) -> Outcome:
-    """After SIGTERM exit code 0 may mean "saved and stopped": that must not be taken for "finished"."""
+    """Outcome of a stop on request. After SIGTERM exit code 0 may mean "saved and stopped", not "finished"."""
     klass, why = _STOPS.get(result.ending, _STOPS[Ending.DRAIN])
     if result.hosts:
         why = _STOPS_ON_NODES.get(result.ending, why)
@@ -215,13 +215,13 @@ def _ranks_stopped(result: AttemptResult) -> Outcome:
 
 
 def _host_lost(result: AttemptResult) -> Outcome:
-    """Of a job on a cluster: what the other nodes' ranks noticed of it are cascades."""
+    """Outcome where a node of a cluster was lost: what the other nodes' ranks noticed of it are cascades."""
     message = lost_nodes_message(result.lost_nodes)
     return _outcome(result, OutcomeClass.HOST_LOST, message, evidence={"lost_nodes": result.lost_nodes})
 
 
 def lost_nodes_message(lost: Mapping[str, str]) -> str:
-    """``lost``: how that was noticed, by host."""
+    """Sentence about lost nodes; ``lost``: how that was noticed, by host."""
     text = "; ".join(f"node {host} was lost: {how}" for host, how in lost.items())
     return f"{text[:1].upper()}{text[1:]}." if text else "A node was lost."
 
@@ -247,15 +247,15 @@ def _launch_error(result: AttemptResult) -> Outcome:
 
 
 def _process_outcome(rank: RankResult, result: AttemptResult) -> Outcome:
-    """Of a rank that ended without an exception."""
+    """Outcome by a rank that ended without an exception."""
     who, code = f"Rank {rank.rank}", rank.exit_code
     if rank.oom is not None:
         message, evidence = f"{who} was killed by the kernel's out-of-memory killer.", {"kernel": rank.oom}
         return _outcome(result, OutcomeClass.OOM, message, rank=rank.rank, signal="SIGKILL", evidence=evidence)
     if rank.signal is not None:
         name = signal_name(rank.signal)
-        if result.deserter is not None:  # gloo aborts a rank that gets what it has not asked for
-            return _mismatch(result.deserter, result, {"first_error": f"{who} was aborted by gloo ({name})."})
+        if result.missing_peer is not None:  # gloo aborts a rank that gets what it has not requested
+            return _mismatch(result.missing_peer, result, {"first_error": f"{who} was aborted by gloo ({name})."})
         return _killed(rank, name, result)
     if result.disk_full:
         message = f"{who} ended while the disk of its run directory was full, and could not record why."
@@ -266,7 +266,7 @@ def _process_outcome(rank: RankResult, result: AttemptResult) -> Outcome:
 
 
 def _killed(rank: RankResult, name: str, result: AttemptResult) -> Outcome:
-    """With the line at which it has crashed, where it could still say so."""
+    """Outcome by a rank that a signal killed, with the line at which it has crashed, where that is known."""
     message, position, evidence = f"Rank {rank.rank} was killed by {name}", {}, {}
     if (crash := rank.crash) is not None:
         evidence = {"stack": crash.stack}
@@ -282,15 +282,15 @@ def _killed(rank: RankResult, name: str, result: AttemptResult) -> Outcome:
 
 
 def _lost_connections(first: RankResult, error: RankError, result: AttemptResult) -> Outcome:
-    """All failed because they lost each other: whoever left is to blame, and never the loss itself."""
+    """Outcome where all ranks failed because they lost each other: it names the one that left, not the loss."""
     evidence = {"traceback": error.traceback, "first_error": f"Rank {first.rank} {_describe(error)}"}
     if (xid := hardware_xid(result.kernel_log, {rank.pid for rank in result.ranks.values()})) is not None:
         message = f"A GPU failed, and the ranks lost each other: {xid}. It does not count as a failure of the script."
         return _outcome(result, OutcomeClass.COMM, message, evidence={**evidence, "hardware": xid})
-    if result.deserter is not None:
-        if result.deserter.rank == first.rank and error.exception in _STORE_ERRORS:
+    if result.missing_peer is not None:
+        if result.missing_peer.rank == first.rank and error.exception in _STORE_ERRORS:
             return _exception_outcome(first, error, result)  # it left the others for a store of its own
-        return _mismatch(result.deserter, result, evidence)
+        return _mismatch(result.missing_peer, result, evidence)
     where = "" if error.file is None else f" at {error.file}:{error.line}"
     message = (
         f"The ranks lost their connection to each other, and none has a cause of its own; rank {first.rank} was the "
@@ -301,7 +301,7 @@ def _lost_connections(first: RankResult, error: RankError, result: AttemptResult
 
 
 def _ended_by_watchdog(first: RankResult, report: WatchdogReport, result: AttemptResult) -> Outcome:
-    """A rank that its own GPU has failed; else one that has waited: who kept it waiting is to blame."""
+    """Outcome by a rank whose GPU has failed, or that has waited: then it names the rank that kept it waiting."""
     how = "timed out in gloo" if report.library == "gloo" else "was ended by NCCL's watchdog"
     ended = f"Rank {first.rank} {how}"
     if (device := device_error_in(report.line)) is not None:
@@ -314,7 +314,7 @@ def _ended_by_watchdog(first: RankResult, report: WatchdogReport, result: Attemp
             f"The ranks lost each other, and none has a cause of its own; rank {first.rank} was the first to notice."
         )
         return _outcome(result, OutcomeClass.COMM, message, rank=first.rank, evidence=evidence)
-    who = result.deserter or Culprit(None, f"rank {first.rank} waited for the others")
+    who = result.missing_peer or Culprit(None, f"rank {first.rank} waited for the others")
     after = "" if report.seconds is None else f" after {report.seconds:.0f} s"
     position = {"rank": who.rank, "file": who.file, "line": who.line}
     message = f"A collective of {report.library} timed out{after}: {who.description}."
@@ -322,7 +322,7 @@ def _ended_by_watchdog(first: RankResult, report: WatchdogReport, result: Attemp
 
 
 def _hardware(rank: RankResult, device: DeviceError, text: str, result: AttemptResult) -> dict[str, Any]:
-    """Evidence that the GPU of ``rank`` has failed: the text says so, or the driver in the kernel's log."""
+    """Evidence that the GPU of ``rank`` has failed: the text shows it, or the driver in the kernel's log."""
     xid = hardware_xid(result.kernel_log, {rank.pid})
     failed = device.is_hardware or xid is not None
     return {"hardware": f"{_gpu_of(rank, result)}: {xid or text.partition(chr(10))[0]}"} if failed else {}
@@ -363,7 +363,7 @@ def _hidden_outcome(rank: RankResult, error: RankError, cause: RankError, result
 
 
 def _gpu_of(rank: RankResult, result: AttemptResult) -> str:
-    """The GPUs of all ranks are listed in their order, where every node has reported its own."""
+    """Name the GPUs of a rank: those of all ranks are listed in their order, where every node has reported its own."""
     each, rest = divmod(len(result.gpus), result.world_size)
     if not each or rest:
         return f"the GPU of rank {rank.rank}"
@@ -382,6 +382,6 @@ def _describe(error: RankError) -> str:
 
 
 def _is_certain_bug(error: RankError) -> bool:
-    """Every attempt would end like this one: the script cannot be imported, or rejects its arguments."""
+    """True where every attempt would end like this one: the script cannot be imported, or rejects its arguments."""
     rejects_arguments = error.exception == "SystemExit" and error.exit_code == _REJECTED_ARGUMENTS
     return error.exception in _CERTAIN_BUGS or (rejects_arguments and bool(_IN_ARGPARSE.search(error.traceback)))

@@ -4,9 +4,9 @@ import errno
 import re
 from dataclasses import dataclass
 
+from rekindle.contract.nvidia_driver import HARDWARE_XIDS
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.run_dir.rank_records import RankError
-from rekindle.contract.xids import HARDWARE_XIDS
 
 _COMM = re.compile(
     r"connectFullMesh|\[gloo|gloo/transport|NCCL|ncclRemoteError|DistBackendError|DistNetworkError|DistStoreError"
@@ -19,7 +19,7 @@ _WATCHDOG = re.compile(
     r"|(?P<stuck>watchdog got stuck) for|Process group watchdog thread terminated with exception"
     r"|taking the entire process down).*"
 )
-"""What NCCL's backends of torch 2.11 to 2.15 write before they abort a rank: mostly one that only waits for others."""
+"""Matches what NCCL's backends of torch 2.11 to 2.15 write before they abort a rank, mostly one that only waits."""
 _WATCHDOG_SECONDS = re.compile(r"ran for (\d{1,12}) milliseconds")
 _GLOO_TIMEOUT = re.compile(r".*Timed out waiting (\d{1,12})ms for (?:send|recv) operation.*")
 _MEMORY_ERRORS = {"MemoryError", "OutOfMemoryError"}
@@ -28,7 +28,7 @@ _FOLLOWED = re.compile(
     r"^(torch\.|torch\.cuda\.)?(MemoryError|OutOfMemoryError)\b.*\n\n(During handling of|The above exception was)",
     re.MULTILINE,
 )
-"""In a traceback: another exception while memory had run out, or since."""
+"""Matches a traceback of another exception while memory had run out, or since."""
 _DISK_FULL = re.compile(rf"\[Errno ({errno.ENOSPC}|{errno.EDQUOT})\]|No space left on device")
 
 
@@ -186,7 +186,7 @@ class WatchdogReport:
 
 
 def watchdog_report(text: str) -> WatchdogReport | None:
-    """Find it in the output or the exception of a rank; None where there is none."""
+    """Find a watchdog's report in the output or the exception of a rank; None where there is none."""
     found = list(_WATCHDOG.finditer(text))
     timeouts = [match for match in found if match["timeout"] or match["stuck"] or "timed out" in match[0].lower()]
     if not found:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rekindle.contract.run_dir.control import MAX_MESSAGE_BYTES, ControlMessage, parse_message
+from rekindle.contract.run_dir.control_messages import MAX_MESSAGE_BYTES, ControlMessage, parse_message
 
 _MAX_READ = 1 << 20  # bytes per call: a script that sends messages without end must not keep the keeper from its work
 
@@ -130,7 +130,7 @@ class EventLoop:
         self._added += messages
 
     def run_due(self) -> None:
-        """What ``every`` has been given, where it is due: ``wait`` does so by itself."""
+        """Run the actions given to ``every`` that are due: ``wait`` does so by itself."""
         now = time.monotonic()
         for timer in self._timers:
             if now >= timer.due:
@@ -149,7 +149,7 @@ class EventLoop:
         self._sockets[sock] = action
 
     def unwatch_socket(self, sock: socket.socket) -> None:
-        """Call it before the socket is closed."""
+        """Watch ``sock`` no longer; call it before the socket is closed."""
         if self._sockets.pop(sock, None) is not None:
             self._selector.unregister(sock)
 

@@ -10,7 +10,7 @@ from rekindle.contract.processes import boot_id
 from rekindle.contract.run_dir.attempt_history import AttemptHistory, AttemptInfo
 from rekindle.keeper import wall_clock
 from rekindle.keeper.diagnosis import lost_nodes_message
-from rekindle.keeper.retry_policy import AttemptRecord
+from rekindle.keeper.retry_policy import EndedAttempt
 
 _NO_FAILURE = {OutcomeClass.SUCCESS, OutcomeClass.PREEMPTED, OutcomeClass.CANCELLED}
 _END_NOT_SEEN = {OutcomeClass.KEEPER_LOST, OutcomeClass.HOST_LOST}
@@ -18,23 +18,23 @@ _END_NOT_SEEN = {OutcomeClass.KEEPER_LOST, OutcomeClass.HOST_LOST}
 
 @dataclass(slots=True)
 class History:
-    """``ended`` are the attempts of the current run only: a resume by the user begins a new budget."""
+    """The attempts before the first one of this keeper."""
 
-    last_attempt: int
-    ended: list[AttemptRecord]
-    open_attempt: int | None  # started, and its keeper died before it could write the end
-    open_world_size: int
-    open_hosts: list[str]  # of the open attempt, where it ran on a cluster
-    open_running_seconds: float  # of the open attempt, until now: its end was not seen
-    stop_requested: str | None  # the ending that was requested of the open attempt
+    last: AttemptInfo  # of any run; its number is 0 before the first one
+    ended: list[EndedAttempt]  # of the current run only: a resume by the user begins a new budget
     last_keeper_boot: str | None
     run_started_at: float | None  # seconds since the epoch: first attempt of this run
     unjudged: bool  # the journal has the end of the last attempt, but not what follows from it
     job_ended: bool
 
     @property
+    def open_attempt(self) -> AttemptInfo | None:
+        """The attempt that has started, and whose keeper died before it could write the end."""
+        return self.last if self.last.ended_at is None else None
+
+    @property
     def host_lost(self) -> bool:
-        """The machine has been restarted since the last keeper."""
+        """True where the machine has been restarted since the last keeper."""
         return self.last_keeper_boot != boot_id()
 
     def lost_outcome(self, excluded: Mapping[str, str]) -> Outcome:
@@ -43,11 +43,11 @@ class History:
         On a cluster the next coordinator may be on another machine: that shows nothing of the one before. Unless the
         server knows more: see ``RunIntent.excluded``.
         """
-        if bad := {host: excluded[host] for host in self.open_hosts if host in excluded}:
+        if bad := {host: excluded[host] for host in self.last.hosts if host in excluded}:
             return Outcome(OutcomeClass.HOST_LOST, lost_nodes_message(bad))
-        if self.open_hosts:
+        if self.last.hosts:
             klass = OutcomeClass.HOST_LOST if self.host_lost else OutcomeClass.KEEPER_LOST
-            nodes = ", ".join(self.open_hosts)
+            nodes = ", ".join(self.last.hosts)
             message = f"The coordinator ended without a record, alone or with its node; the ranks ran on {nodes}."
             return Outcome(klass, message)
         if self.host_lost:
@@ -56,18 +56,13 @@ class History:
 
 
 def read_history(journal: Path, run: int) -> History:
-    """The attempts before the first one of this keeper; earlier runs only count for the attempt numbers."""
+    """Read the journal for run number ``run``; earlier runs only count for the attempt numbers."""
     attempts = AttemptHistory.read(journal)
     this_run, last = attempts.runs[run], attempts.latest or AttemptInfo(0, ended_at=0.0)
     undecided = last in this_run.ended and last.next_try_at is None and this_run.end is None
     return History(
-        last_attempt=last.number,
-        ended=[_judged(each, each.outcome) for each in this_run.ended if each.outcome is not None],
-        open_attempt=last.number if last.ended_at is None else None,
-        open_world_size=last.world_size,
-        open_hosts=last.hosts,
-        open_running_seconds=max(wall_clock.now() - (last.ranks_running_at or wall_clock.now()), 0.0),
-        stop_requested=last.stop_requested,
+        last=last,
+        ended=[_ended(each, each.outcome) for each in this_run.ended if each.outcome is not None],
         last_keeper_boot=None if attempts.keeper is None else attempts.keeper.keeper.boot_id,
         run_started_at=this_run.started_at,
         unjudged=undecided and last.outcome is not None,
@@ -75,13 +70,18 @@ def read_history(journal: Path, run: int) -> History:
     )
 
 
-def _judged(attempt: AttemptInfo, outcome: Outcome) -> AttemptRecord:
+def _ended(attempt: AttemptInfo, outcome: Outcome) -> EndedAttempt:
     resumed = attempt.resumed_from_step is not None
-    return AttemptRecord(outcome, attempt.progress, attempt.running_seconds, attempt.last_step, attempt.loaded, resumed)
+    return EndedAttempt(outcome, attempt.progress, attempt.running_seconds, attempt.last_step, attempt.loaded, resumed)
+
+
+def seconds_running(attempt: AttemptInfo) -> float:
+    """Seconds for which the ranks of an attempt whose end was not seen have run until now."""
+    return 0.0 if attempt.ranks_running_at is None else max(wall_clock.now() - attempt.ranks_running_at, 0.0)
 
 
 def failure_stats(journal: Path) -> FailureStats:
-    """Of all runs. Only attempts whose ranks ran count: a launch that fails loses no training.
+    """Count the failures of all runs, but only attempts whose ranks ran: a launch that fails loses no training.
 
     The time of an attempt whose end nobody saw is excluded: it is known only when the next keeper came.
     """

@@ -9,7 +9,7 @@ from enum import Enum, auto
 
 from rekindle.contract.backoff import exponential_backoff
 from rekindle.contract.job import HEALTHY_SECONDS
-from rekindle.contract.outcome import Outcome, OutcomeClass, Progress
+from rekindle.contract.outcome import Outcome, OutcomeClass, SavedProgress
 
 MIN_DELAY = 1.0  # seconds
 MAX_DELAY = 60.0  # seconds
@@ -28,7 +28,7 @@ class Action(Enum):
 
     FINISH = auto()  # nothing is left to do
     RETRY = auto()  # and count the failure against the budget
-    RETRY_FREE = auto()  # the script is not to blame, so it does not count
+    RETRY_FREE = auto()  # the script did not cause it, so it does not count
     STOP = auto()  # a retry cannot help
 
 
@@ -50,7 +50,7 @@ ACTIONS: dict[OutcomeClass, Action] = {
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptRecord:
+class EndedAttempt:
     """One attempt of the history: how it ended, how far it came, and whether it saved something to resume from.
 
     ``point`` is the last step that it reported. ``loaded``: it read a checkpoint that the script saved in an earlier
@@ -58,7 +58,7 @@ class AttemptRecord:
     """
 
     outcome: Outcome
-    progress: Progress
+    progress: SavedProgress
     running_seconds: float = 0.0
     point: int | None = None
     loaded: bool | None = None
@@ -66,13 +66,13 @@ class AttemptRecord:
 
     @property
     def action(self) -> Action:
-        """By the class; but a hardware error is not the script's."""
+        """Action by the class of the outcome; but a hardware error is not the script's."""
         by_class = ACTIONS[self.outcome.klass]
         return Action.RETRY_FREE if by_class is Action.RETRY and self.outcome.evidence.get("hardware") else by_class
 
     @property
     def from_outside(self) -> bool:
-        """Ended by a signal that no process causes itself: no evidence against the script."""
+        """True where a signal that no process causes itself has ended it: no evidence against the script."""
         name = self.outcome.signal
         signalled = name is not None and name not in _OWN_SIGNALS and self.outcome.klass is not OutcomeClass.OOM
         return signalled or self.outcome.exception == "KeyboardInterrupt"
@@ -95,7 +95,7 @@ class Stop:
 
 
 def decide(
-    history: Sequence[AttemptRecord],
+    history: Sequence[EndedAttempt],
     max_failures: int,
     jitter: float = 0.0,
     healthy_seconds: float = HEALTHY_SECONDS,
@@ -130,7 +130,7 @@ def decide(
     return _with_more_time(history, delay) or Stop(False, _reason_to_stop(last, counts, max_failures))
 
 
-def timeout_factor(history: Sequence[AttemptRecord]) -> int:
+def timeout_factor(history: Sequence[EndedAttempt]) -> int:
     """How many times as long the next attempt waits for what may end by itself, such as an upload."""
     count, last = 0, None
     for attempt in reversed([each for each in history if each.action is not Action.RETRY_FREE]):
@@ -141,8 +141,8 @@ def timeout_factor(history: Sequence[AttemptRecord]) -> int:
     return min(1 << max(count - SAME_HANGS + 1, 0), MAX_TIMEOUT_FACTOR)
 
 
-def _with_more_time(history: Sequence[AttemptRecord], delay: float) -> Retry | None:
-    """Another attempt after the last failure that is allowed, where it is given more time than the one before."""
+def _with_more_time(history: Sequence[EndedAttempt], delay: float) -> Retry | None:
+    """Allow another attempt after the last failure that is allowed, where it gets more time than the one before."""
     if (times := timeout_factor(history)) <= timeout_factor(history[:-1]):
         return None
     return Retry(delay, f"what the ranks waited for may end: the next attempt gives it {times} times as long")
@@ -159,10 +159,10 @@ class _FailureCounts:
     endings: int = 0  # in a row, each the same at a similar point
     same: int = 0  # as ``endings``, whatever was loaded and however long it ran; none by a signal from outside
     fruitless: int = 0  # attempts in a row that gained nothing, as far as known
-    before: AttemptRecord | None = None  # the attempt to compare with: free retries are compared among themselves
-    _latest: dict[bool, tuple[AttemptRecord, int, int]] = field(default_factory=dict)  # by whether it is a free retry
+    before: EndedAttempt | None = None  # the attempt to compare with: free retries are compared among themselves
+    _latest: dict[bool, tuple[EndedAttempt, int, int]] = field(default_factory=dict)  # by whether it is a free retry
 
-    def add(self, attempt: AttemptRecord) -> None:
+    def add(self, attempt: EndedAttempt) -> None:
         if attempt.outcome.is_resize:  # nothing to compare with: it shows only whether there was progress
             self._clear_if_progressed(attempt, repeated=False)
             return
@@ -178,31 +178,31 @@ class _FailureCounts:
         self.counted = not is_free and _counts(attempt, repeated=repeated)
         self.failures += self.counted
         self.free = 0 if self.counted or progressed else self.free + 1
-        self.fruitless = max(self.free, self.repetitions if attempt.progress is Progress.KNOWN else 0)
+        self.fruitless = max(self.free, self.repetitions if attempt.progress is SavedProgress.KNOWN else 0)
 
     @property
     def repetitions(self) -> int:
         return max(self.endings, self.same)
 
-    def _clear_if_progressed(self, attempt: AttemptRecord, *, repeated: bool) -> bool:
+    def _clear_if_progressed(self, attempt: EndedAttempt, *, repeated: bool) -> bool:
         """True for known progress; where it cannot be known, a long time clears the count, too."""
-        progressed = attempt.progress is Progress.KNOWN and not repeated
-        healthy = attempt.progress is Progress.UNKNOWN and attempt.running_seconds >= self.healthy_seconds
+        progressed = attempt.progress is SavedProgress.KNOWN and not repeated
+        healthy = attempt.progress is SavedProgress.UNKNOWN and attempt.running_seconds >= self.healthy_seconds
         if progressed or healthy:
             self.failures = self.free = 0
         return progressed
 
-    def _is_repetition(self, before: AttemptRecord, attempt: AttemptRecord) -> bool:
-        """For one ``_is_similar`` to ``before``: what that one has saved, if anything, has led no further."""
+    def _is_repetition(self, before: EndedAttempt, attempt: EndedAttempt) -> bool:
+        """True where what ``before`` saved, to which ``attempt`` is similar, has led no further."""
         if before.progress is not attempt.progress:
             return False
         is_short = max(before.running_seconds, attempt.running_seconds) < self.healthy_seconds
         return attempt.point is not None or (is_short and not attempt.loaded)
 
 
-def _is_similar(before: AttemptRecord, attempt: AttemptRecord) -> bool:
-    """The same ending at the same step, or after a similar time where the steps are not known."""
-    is_further = attempt.progress is Progress.KNOWN and attempt.resumed
+def _is_similar(before: EndedAttempt, attempt: EndedAttempt) -> bool:
+    """True for the same ending at the same step, or after a similar time where the steps are not known."""
+    is_further = attempt.progress is SavedProgress.KNOWN and attempt.resumed
     if is_further or _ending(before.outcome) != _ending(attempt.outcome):
         return False
     if before.point is not None and attempt.point is not None:
@@ -212,20 +212,20 @@ def _is_similar(before: AttemptRecord, attempt: AttemptRecord) -> bool:
     return no_steps and max(times) - min(times) <= max(SIMILAR_SHARE * max(times), SIMILAR_SECONDS)
 
 
-def _counts(attempt: AttemptRecord, *, repeated: bool) -> bool:
+def _counts(attempt: EndedAttempt, *, repeated: bool) -> bool:
     """Whether an attempt that is no free retry counts as a failure."""
     match attempt.progress:
-        case Progress.NONE:
+        case SavedProgress.NONE:
             return True
-        case Progress.UNKNOWN:
+        case SavedProgress.UNKNOWN:
             return repeated or not attempt.from_outside
-        case Progress.KNOWN:  # a signal at a similar time may be chance, where a checkpoint may have been loaded
+        case SavedProgress.KNOWN:  # a signal at a similar time may be chance, where a checkpoint may have been loaded
             return repeated and (attempt.point is not None or attempt.loaded is False or not attempt.from_outside)
 
 
-def _proof_of_a_bug(before: AttemptRecord | None, last: AttemptRecord, *, repeated: bool) -> str | None:
-    """What shows that every further attempt would end like the last two, which are known to have saved nothing."""
-    if before is None or not (before.progress is last.progress is Progress.NONE):
+def _proof_of_a_bug(before: EndedAttempt | None, last: EndedAttempt, *, repeated: bool) -> str | None:
+    """Evidence that every further attempt would end like the last two, which are known to have saved nothing."""
+    if before is None or not (before.progress is last.progress is SavedProgress.NONE):
         return None
     if last.outcome.exception is not None and _ending(before.outcome) == _ending(last.outcome):
         return "the same exception twice without progress in between"
@@ -235,14 +235,14 @@ def _proof_of_a_bug(before: AttemptRecord | None, last: AttemptRecord, *, repeat
 
 
 _WITHOUT_PROGRESS = {
-    Progress.NONE: " without progress",
-    Progress.UNKNOWN: "; whether there was progress is not known",
-    Progress.KNOWN: ": the same ending at the same point, although the script saves",
+    SavedProgress.NONE: " without progress",
+    SavedProgress.UNKNOWN: "; whether there was progress is not known",
+    SavedProgress.KNOWN: ": the same ending at the same point, although the script saves",
 }
 
 
-def _reason_to_stop(last: AttemptRecord, counts: _FailureCounts, max_failures: int) -> str:
-    if last.progress is Progress.KNOWN:
+def _reason_to_stop(last: EndedAttempt, counts: _FailureCounts, max_failures: int) -> str:
+    if last.progress is SavedProgress.KNOWN:
         return (
             f"the same ending at the same point {counts.endings} times, although the script saves: does it load its "
             f"checkpoint? max_failures is {max_failures}"
@@ -251,18 +251,18 @@ def _reason_to_stop(last: AttemptRecord, counts: _FailureCounts, max_failures: i
     return f"{failures}{_WITHOUT_PROGRESS[last.progress]}; max_failures is {max_failures}"
 
 
-def _reason_of_same(last: AttemptRecord, counts: _FailureCounts) -> str:
+def _reason_of_same(last: EndedAttempt, counts: _FailureCounts) -> str:
     saved = {
-        Progress.NONE: "without progress",
-        Progress.UNKNOWN: "whether there was progress is not known",
-        Progress.KNOWN: "although the script saves",
+        SavedProgress.NONE: "without progress",
+        SavedProgress.UNKNOWN: "whether there was progress is not known",
+        SavedProgress.KNOWN: "although the script saves",
     }[last.progress]
     point = "after a similar time" if last.point is None else "at the same step"
     return f"the same ending {point} {counts.same} times in a row, {saved}"
 
 
-def _reason_of_free(last: AttemptRecord, counts: _FailureCounts) -> str:
-    if last.action is Action.RETRY_FREE or last.progress is not Progress.KNOWN:
+def _reason_of_free(last: EndedAttempt, counts: _FailureCounts) -> str:
+    if last.action is Action.RETRY_FREE or last.progress is not SavedProgress.KNOWN:
         return f"{last.outcome.signal or last.outcome.klass} does not count as a failure"
     if counts.repetitions > 1:
         return f"the attempt made progress; the same ending after a similar time, {counts.repetitions} times in a row"
@@ -274,7 +274,7 @@ def _delay(failures: int, jitter: float) -> float:
 
 
 def _ending(outcome: Outcome) -> tuple[object, ...]:
-    """Equal for two attempts that ended in the same way: by the same exception at the same line, say."""
+    """Value that is equal for two attempts that ended in the same way, as by the same exception at the same line."""
     if outcome.exception is not None:
         return outcome.exception, outcome.file, outcome.line
     return outcome.klass, outcome.signal, outcome.exit_code, outcome.file, outcome.line

@@ -8,32 +8,36 @@ A socket connects it to the server. A request is the word ``launch`` with two de
 request ``pid``, with the descriptor of the process. After ``error`` the spare keeper has ended.
 """
 
+import ctypes
 import gc
 import json
 import os
 import select
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rekindle.contract.environment import SPARE_ARGUMENT
-from rekindle.contract.processes import die_with_parent, open_descriptors, set_process_name
+from rekindle.contract.environment import RUN_DIR, SPARE_ARGUMENT
+from rekindle.contract.processes import die_with_parent, open_descriptors, set_process_name, stat_fields
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.environment_info import list_packages
-from rekindle.keeper.fork_state import become
+from rekindle.keeper.keeper_environment import list_packages
 from rekindle.keeper.torchrun.preload import preload_torch
 
 PROCESS_NAME = "rekindle-spare"
-"""From when it can fork keepers."""
+"""Name of the process from when it can fork keepers."""
 _LOW_PRIORITY = 19
 _THREAD_END = 5.0  # seconds that a thread may take to end
 _LAUNCH = b"launch"
+_COERCED = ["LC_CTYPE"]
+"""Python sets it for its children where no locale is set (PEP 538); the locale is the same for all jobs of a spare."""
+_ARGUMENTS, _ENVIRONMENT = 45, 47  # fields of /proc/PID/stat from the third on: where each begins; its end follows
 
 Main = Callable[[RunDir], int]
 Stamp = dict[str, tuple[int, int, int]]
@@ -41,7 +45,7 @@ Stamp = dict[str, tuple[int, int, int]]
 
 
 class _UnusableError(Exception):
-    """No keeper can be forked from this process; the message says why."""
+    """No keeper can be forked from this process; the message gives the reason."""
 
 
 def is_spare(argument: str) -> bool:
@@ -62,7 +66,7 @@ def serve(argument: str, main: Main) -> NoReturn:
 
 
 def _import_at_low_priority() -> None:
-    """In a thread: a priority that has been lowered cannot be raised again, and keepers inherit that of this thread."""
+    """Import in a thread: a lowered priority cannot be raised again, and keepers inherit that of this thread."""
     failed = ["the imports have been broken off"]
 
     def import_torch() -> None:
@@ -85,7 +89,7 @@ def _import_at_low_priority() -> None:
 
 
 def _end_threads_that_no_fork_has() -> None:
-    """OpenBLAS (``pthread_atfork``) ends its threads before each fork and starts others when it needs them."""
+    """Fork once: OpenBLAS (``pthread_atfork``) ends its threads before each fork and starts others when needed."""
     pid = os.fork()
     if pid == 0:
         os._exit(0)
@@ -102,7 +106,7 @@ class _Spare:
         self._stamp = take_stamp(imported_files())
 
     def serve(self) -> None:
-        """Until the server closes the socket, or a file has changed."""
+        """Serve requests until the server closes the socket, or a file has changed."""
         gc.collect()
         gc.freeze()  # what the collector never visits is not copied after a fork
         set_process_name(PROCESS_NAME)
@@ -139,7 +143,7 @@ class _Spare:
         return pidfd
 
     def _become_keeper(self, request_fd: int, log: int) -> NoReturn:
-        """In the forked process: the keeper, as if it had been started by itself."""
+        """Become the keeper in the forked process, as if it had been started by itself."""
         code = 1
         try:
             os.setsid()
@@ -159,13 +163,51 @@ class _Spare:
             os._exit(code)
 
 
+def become(environment: Mapping[str, str], run_dir: str, cwd: str, lasting: set[int]) -> None:
+    """Take over all that the keeper of ``run_dir`` has of its own; of the descriptors, ``lasting`` stay open.
+
+    What libraries have read at their import stays: the jobs of a spare keeper agree in it. Raises OSError.
+    """
+    for fd in open_descriptors() - lasting - {0, 1, 2}:
+        os.close(fd)
+    coerced = {name: os.environ[name] for name in _COERCED if name in os.environ}
+    os.environ.clear()
+    os.environ.update({**coerced, **environment})
+    time.tzset()
+    tempfile.tempdir = None
+    os.chdir(cwd)
+    sys.argv[1:] = [run_dir]
+    _show_in_proc(run_dir)
+
+
+def _show_in_proc(run_dir: str) -> None:
+    """Let ``/proc`` show the run directory as it does for any keeper: a later one finds by it what this one leaves.
+
+    The kernel shows the memory in which it has put arguments and variables at the start of the interpreter.
+    """
+    path = os.fsencode(run_dir)
+    _overwrite(_ARGUMENTS, SPARE_ARGUMENT.encode(), path)
+    _overwrite(_ENVIRONMENT, RUN_DIR.encode() + b"=", RUN_DIR.encode() + b"=" + path)
+
+
+def _overwrite(field: int, prefix: bytes, text: bytes) -> None:
+    fields = stat_fields(os.getpid()) or []
+    start, end = int(fields[field]), int(fields[field + 1])
+    shown = b"\0" + ctypes.string_at(start, end - start)
+    begin = shown.find(b"\0" + prefix)
+    length = shown.find(b"\0", begin + 1) - begin - 1
+    if begin < 0 or length < len(text):
+        raise OSError(f"{text!r} has no room in the memory that /proc shows: it takes {len(text)} bytes of {length}")
+    ctypes.memmove(start + begin, text.ljust(length, b"\0"), length)
+
+
 def _answer(server: socket.socket, answer: dict[str, Any], *fds: int) -> None:
     with suppress(OSError):  # the server has ended: so does this process, which reads the end of the socket next
         socket.send_fds(server, [json.dumps(answer).encode()], fds)
 
 
 def imported_files() -> list[str]:
-    """What may be another one after an upgrade: the interpreter, its search path, rekindle and all packages."""
+    """Files that an upgrade may change: the interpreter, its search path, rekindle and all packages."""
     files = {sys.executable, str(Path(sys.prefix) / "pyvenv.cfg"), *sys.path}
     for name, module in list(sys.modules.items()):
         package = name.partition(".")[0]
@@ -176,7 +218,7 @@ def imported_files() -> list[str]:
 
 
 def take_stamp(files: list[str]) -> Stamp:
-    """Of the files, those that exist."""
+    """Stamp the files that exist."""
     return {path: found for path in files if (found := _stat(path)) is not None}
 
 

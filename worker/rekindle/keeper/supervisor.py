@@ -15,28 +15,29 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rekindle.contract.environment import attempt_environment
-from rekindle.contract.files import write_json
+from rekindle.contract.files import fsync_directory, write_json
 from rekindle.contract.job import JobSpec, RunIntent
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle.contract.placeholders import write_arguments
 from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.journal import RecordType
-from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.safe_open import open_regular
+from rekindle.contract.run_dir.paths import MAX_ATTEMPT, RunDir
+from rekindle.contract.run_dir.placeholders import write_arguments
+from rekindle.contract.run_dir.snapshot_dir import SnapshotDir, write_void_attempt
+from rekindle.contract.safe_open import list_numbers, open_regular
 from rekindle.contract.states import JobIntent
 from rekindle.keeper import wall_clock
 from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt.shutdown import STOP_GRACE
 from rekindle.keeper.attempt_result import AttemptResult, Ending, read_lost_attempt
+from rekindle.keeper.attempt_runner import LocalRunner, MakeRunner, Resources
 from rekindle.keeper.buffered_journal import BufferedJournal, Owner
 from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.hangs.stall import LONG_TIMEOUT
-from rekindle.keeper.history import failure_stats, read_history
+from rekindle.keeper.history import failure_stats, read_history, seconds_running
 from rekindle.keeper.observers.script import add_checkpoints_of_lost
-from rekindle.keeper.retry_policy import AttemptRecord, Retry, Stop, decide, timeout_factor
-from rekindle.keeper.rollback import roll_back
-from rekindle.keeper.runner import LocalRunner, MakeRunner, Resources
+from rekindle.keeper.retry_policy import EndedAttempt, Retry, Stop, decide, timeout_factor
 
 T = TypeVar("T")
 
@@ -73,6 +74,7 @@ class Keeper:
         self._runner = make_runner(run_dir, self.spec, self._intent, events)
         self._journal = BufferedJournal(run_dir.journal, self._wait_for_space, owner)
         self._history = read_history(run_dir.journal, self.run)
+        self._number = self._history.last.number  # of the latest attempt
         self._resources: Resources | None = None  # of the attempt that runs
         self._deadline: float | None = None  # of the time limit, from the first attempt on
         self.is_over = False  # the job has ended, and no other keeper follows
@@ -85,7 +87,6 @@ class Keeper:
         if self._history.job_ended:
             return False
         self._run_dir.snapshots.mkdir(exist_ok=True)
-        lost = self._history.lost_outcome(self._intent.excluded)
         self._journal.write(
             RecordType.KEEPER_STARTED,
             run=self.run,
@@ -98,19 +99,20 @@ class Keeper:
             self._journal.write(RecordType.ROLLED_BACK, run=self.run, step=step, quarantined=quarantined)
         if self._history.open_attempt is not None:
             result = self._read_lost_attempt(self._history.open_attempt)
-            self._history.open_attempt = None
-            return not self._is_over(result, lost if result.ending is Ending.KEEPER_LOST else diagnose(result))
+            is_lost = result.ending is Ending.KEEPER_LOST
+            lost = self._history.lost_outcome(self._intent.excluded) if is_lost else diagnose(result)
+            return not self._is_over(result, lost)
         if self._history.unjudged:
-            return not self._decide(self._history.last_attempt, self._history.ended[-1].outcome)
+            return not self._decide(self._number, self._history.ended[-1].outcome)
         return True
 
-    def _read_lost_attempt(self, number: int) -> AttemptResult:
-        """Where the machine went down, exit code 0 of all ranks is no success: a shutdown sends them SIGTERM."""
-        history = self._history
-        requested = {ending.value: ending for ending in STOP_GRACE}.get(history.stop_requested or "")
-        stop = requested or _ENDINGS.get(self._intent.intent) or (Ending.KEEPER_LOST if history.host_lost else None)
-        result = read_lost_attempt(self._run_dir, number, history.open_world_size, stop)
-        result.running_seconds = history.open_running_seconds
+    def _read_lost_attempt(self, attempt: AttemptInfo) -> AttemptResult:
+        """Read what is left of an attempt; where the machine went down, exit code 0 is no success: it sends SIGTERM."""
+        requested = {ending.value: ending for ending in STOP_GRACE}.get(attempt.stop_requested or "")
+        at_shutdown = Ending.KEEPER_LOST if self._history.host_lost else None
+        stop = requested or _ENDINGS.get(self._intent.intent) or at_shutdown
+        result = read_lost_attempt(self._run_dir, attempt.number, attempt.world_size, stop)
+        result.running_seconds = seconds_running(attempt)
         add_checkpoints_of_lost(result, self._run_dir, self.spec.watch)
         return result
 
@@ -139,7 +141,7 @@ class Keeper:
             self._end_job(state, self._intent.reason or before, None)
 
     def _attempt(self, resources: Resources) -> AttemptResult:
-        number = self._history.last_attempt = self._history.last_attempt + 1
+        number = self._number = self._number + 1
         generation = f"{number}-{secrets.token_hex(4)}"
         self._journal.check_owner()
         write_json(self._run_dir.fence, {"generation": generation})
@@ -187,7 +189,7 @@ class Keeper:
         """Record the end of an attempt and decide; when another is to follow, wait until it is due."""
         loaded, resumed = result.own_checkpoint_loaded, result.resumed_from_step is not None
         self._history.ended.append(
-            AttemptRecord(outcome, result.progress, result.running_seconds, result.last_step, loaded, resumed)
+            EndedAttempt(outcome, result.progress, result.running_seconds, result.last_step, loaded, resumed)
         )
         reported = {name: getattr(result, name) for name in _JOURNALED}
         self._journal.write(
@@ -227,13 +229,13 @@ class Keeper:
             events = self._events.wait(left)
 
     def _wait_for_space(self, seconds: float) -> None:
-        """While the disk is full. Raises OSError when this keeper is asked to leave."""
+        """Wait while the disk is full. Raises OSError when this keeper is asked to leave."""
         self._requested_stop(self._events.wait(seconds))
         if self._terminated:
             raise OSError(f"{self._run_dir.journal} cannot be written: its disk is full")
 
     def _requested_stop(self, events: Events) -> Ending | None:
-        """Messages about the intent only end a wait: the server may have died between the file and the message."""
+        """Read the intent; messages about it only end a wait: the server may have died between file and message."""
         with suppress(OSError, UnreadableError):  # then the known intent stays in force
             if self._intent_version != _version(self._run_dir.intent):
                 before, self._intent = self._intent, self._read_intent()
@@ -244,14 +246,14 @@ class Keeper:
         return Ending.SHUTDOWN if self._terminated else _ENDINGS.get(self._intent.intent)
 
     def _requested_end(self, resources: Resources, events: Events) -> Ending | None:
-        """Why an attempt on ``resources`` must stop: on request, or for other devices; for more, it can wait."""
+        """Return why an attempt on ``resources`` is to end: a stop, or other devices. To gain some can wait."""
         stop, devices = self._requested_stop(events), self._intent.devices
         if stop is not None or devices == resources.devices or len(devices) < self.spec.devices_per_rank:
             return stop
         return Ending.GROW if set(devices) > set(resources.devices) else Ending.RESIZE
 
     def _change_devices(self) -> None:
-        """The server gives no device away that this keeper may use: it waits for this record, or the next attempt's."""
+        """Journal the devices that this keeper may use: the server gives none of them to others before that record."""
         self._runner.change_devices(self._intent)
         running = [] if self._resources is None else self._resources.devices
         held = list(dict.fromkeys([*running, *self._intent.devices]))
@@ -263,8 +265,30 @@ class Keeper:
         return _read(self._run_dir.intent, RunIntent.from_json)
 
 
+def roll_back(run_dir: RunDir, step: int) -> list[int]:
+    """Let training resume from the snapshot of ``step``; returns the quarantined steps, none where it does not exist.
+
+    Quarantined snapshots stay whole, but are no longer chosen, and are deleted when training has passed their step
+    again. Once an attempt of the run has begun this must not be repeated, since later snapshots are then its own.
+    Raises OSError.
+    """
+    snapshots = SnapshotDir(run_dir.snapshots)
+    steps = snapshots.steps()
+    if step not in steps:
+        return []
+    shutil.rmtree(run_dir.memory, ignore_errors=True)  # holds a copy of a later step
+    if run_dir.launches.exists():  # and so may other machines
+        write_void_attempt(run_dir.memory_void, max(list_numbers(run_dir.attempts, MAX_ATTEMPT), default=0))
+    later = sorted(each for each in steps if each > step)
+    for each in later:
+        shutil.rmtree(snapshots.quarantine_path(each), ignore_errors=True)
+        snapshots.path(each).rename(snapshots.quarantine_path(each))
+    fsync_directory(run_dir.snapshots)
+    return later
+
+
 def _version(path: Path) -> tuple[int, int]:
-    """Another one after each change: the server replaces the file as a whole. Raises OSError where there is none.
+    """Version of the file, which the server replaces as a whole. Raises OSError where there is none.
 
     It is opened: a network file system may not ask its server else.
     """

@@ -4,44 +4,31 @@ Not by ``runpy``, which restores the old ``__main__`` at the end: exit functions
 they pickle, and multiprocessing would mistake the wrapper for the script.
 """
 
+import ast
 import importlib.util
 import inspect
-import multiprocessing
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from multiprocessing import process
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
 from rekindle.contract.job import JobSpec, TargetKind
-from rekindle.rank.local_rank import local_rank_arguments
 
-_MAIN = multiprocessing.current_process()  # the warm agent has imported this module before it forks
 _LOADED_BEFORE_ANY_SCRIPT = {"__main__", "encodings"}
+_LOCAL_RANK = ("--local_rank", "--local-rank")
+"""The option of scripts written for ``torch.distributed.launch``, which passed it to every process."""
 
 
 class ScriptMissingError(Exception):
     """The script itself is not in the job's code directory."""
 
 
-def reset_multiprocessing() -> None:
-    """Undo what multiprocessing has set in this process, by which torchrun forks ranks from a warm agent.
-
-    Else a script could not choose its start method, and libraries would take the main process for a worker. numpy's
-    generator gets a new seed, or every rank of every attempt would draw the same numbers.
-    """
-    multiprocessing.set_start_method(None, force=True)
-    process._current_process = _MAIN  # type: ignore[attr-defined]  # there is no public way
-    process._parent_process = None  # type: ignore[attr-defined]  # as above
-    if (numpy_random := sys.modules.get("numpy.random")) is not None:
-        numpy_random.seed()
-
-
 def run_target(spec: JobSpec, code: Path) -> None:
-    """Raises whatever ends the script, SystemExit too."""
+    """Run the script, module or recipe. Raises whatever ends it, SystemExit too."""
     os.environ.pop("PYTHONSAFEPATH", None)
     os.chdir(code)
     if spec.kind is TargetKind.SCRIPT:
@@ -79,7 +66,7 @@ def _run_module(name: str, code: Path, arguments: Sequence[str]) -> None:
 
 
 def _find(name: str) -> ModuleSpec:
-    """The module ``name``; of a package its ``__main__``."""
+    """Find the module ``name``, or the ``__main__`` of a package."""
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
         spec = importlib.util.find_spec(f"{name}.__main__")
@@ -89,7 +76,7 @@ def _find(name: str) -> ModuleSpec:
 
 
 def _put_first_on_path(directory: Path) -> None:
-    """And drop loaded modules that have the same name as a module in ``directory``.
+    """Put ``directory`` first on the path, and drop loaded modules that have the same name as a module in it.
 
     A script next to a ``profile.py`` means that one, though torch has loaded the standard library's before.
     """
@@ -109,3 +96,26 @@ def _run(program: CodeType, argv: list[str], **attributes: object) -> None:
     sys.modules["__main__"] = sys.modules["__mp_main__"] = main  # the second is multiprocessing's name for it
     sys.argv = argv
     exec(program, main.__dict__)  # noqa: S102  # running the user's code is what a rank is for
+
+
+def local_rank_arguments(source: bytes, arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """Option with the rank's number, for a script that defines it and reads LOCAL_RANK nowhere; else nothing.
+
+    Nothing either where ``arguments`` have it already, or where there is one rank: a script without a number trains
+    alone, as with plain ``python``.
+    """
+    if int(environment.get("WORLD_SIZE", "1")) < 2 or any(each.partition("=")[0] in _LOCAL_RANK for each in arguments):
+        return []
+    if b"local" not in source or b"LOCAL_RANK" in source or b"add_subparsers" in source:
+        return []
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        return [f"{name}={environment['LOCAL_RANK']}" for name in _defined(ast.parse(source))][:1]
+    return []
+
+
+def _defined(tree: ast.AST) -> Iterator[str]:
+    """The first name by which each ``add_argument`` or ``option`` defines the option."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", None) in ("add_argument", "option"):
+            names = [each.value for each in node.args if isinstance(each, ast.Constant) and each.value in _LOCAL_RANK]
+            yield from map(str, names[:1])

@@ -30,8 +30,8 @@ def describe(
 ) -> RankError:
     """The record of ``error``; its file is relative to ``code``, the user's code directory, where it is in it.
 
-    ``stderr`` is what the script has written there, which says why it has exited where the exit itself does not.
-    At most ``contexts`` exceptions that were being handled are recorded with it.
+    ``stderr`` is what the script has written there, which shows why it has exited where the exit itself does not.
+    Up to ``contexts`` exceptions that were being handled are recorded with it.
     """
     exception, message, (file, line) = type(error).__name__, _message(error), position(error, code)
     if (nested := _nested(message, code)) is not None:
@@ -66,7 +66,7 @@ def _context(rank: int, error: BaseException, code: Path, contexts: int) -> Rank
 
 
 def summarize(error: BaseException, code: Path) -> str:
-    """Such as ``ValueError: bad value (train.py:12)``."""
+    """Summarize ``error``, as in ``ValueError: bad value (train.py:12)``."""
     file, line = position(error, code)
     text = ": ".join(filter(None, (type(error).__name__, _first_line(_message(error)))))
     return text[:_MAX_SUMMARY] + ("" if file is None else f" ({file}:{line})")
@@ -93,7 +93,7 @@ def _first_line(message: str) -> str:
 
 
 def _reason_of_unpickler(message: str) -> str:
-    """torch.load explains at length what else to try, and says what it objects to somewhere below."""
+    """Put the reason first: torch.load explains at length what else to try, and names the reason below."""
     reasons = [line.strip() for line in message.splitlines() if _UNPICKLER_REASON.search(line)]
     return f"{reasons[0]}\n{message}" if reasons else message
 
@@ -136,7 +136,7 @@ def _message(error: BaseException) -> str:
 
 
 def user_frames(frames: TracebackType | None) -> TracebackType | None:
-    """``frames`` without the wrapper's own, and those of the import system, before the script's first line."""
+    """Remove the wrapper's frames, and those of the import system, before the script's first line."""
     script = frames
     while script is not None and _is_ours(script):
         script = script.tb_next
@@ -149,7 +149,7 @@ def _is_ours(frame: TracebackType) -> bool:
 
 
 def relative_to_code(file: str, code: Path) -> str | None:
-    """``file`` relative to the user's code directory; None where it is not in it, or no file, such as ``<string>``."""
+    """Make ``file`` relative to the user's code directory; None where it is not in it, or no file, as ``<string>``."""
     path, root = Path(file), code.resolve()
     inside = path.is_absolute() and path.resolve().is_relative_to(root)
     return str(path.resolve().relative_to(root)) if inside else None

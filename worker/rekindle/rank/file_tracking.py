@@ -61,11 +61,11 @@ def track_files(run_dir: RunDir, rank_dir: RankDir) -> None:
 
 
 class _Tracker:
-    """Memory and file are bounded: of the files that differ only in numbers, the first one in a directory counts."""
+    """Records files within bounds: of those that differ only in numbers, the first one in a directory counts."""
 
     def __init__(self, rank_dir: RankDir, observed: Observations, ignored: tuple[str, ...]) -> None:
         self._log, self._ignored = str(rank_dir.files), ignored
-        self._known = _file_names(observed)
+        self._known = {path for checkpoint in observed.checkpoints for path in checkpoint.paths()}
         self._known_names = {path.rpartition("/")[2] for path in self._known}
         self._patterns: set[tuple[str, str]] = set()
         self._loaded: set[str] = set()
@@ -109,7 +109,7 @@ class _Tracker:
             self.record(FileUse.LOADED, absolute)
 
     def record(self, use: FileUse, path: str, source: str | None = None) -> None:
-        """In one write, which processes that the rank has forked cannot interrupt. On a full disk the line is lost."""
+        """Record in one write, which processes forked from the rank cannot interrupt. A full disk loses the line."""
         line = json.dumps(FileRecord(use, path, time.time(), source).to_json()).encode() + b"\n"
         with suppress(OSError):
             fd = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -127,7 +127,7 @@ class _Tracker:
         return True
 
     def _absolute(self, path: object) -> str | None:
-        """None for a file that is no checkpoint by where it is, and for what is no path."""
+        """Absolute path; None for a file that is no checkpoint by where it is, and for what is no path."""
         if isinstance(path, os.PathLike):
             path = os.fspath(path)
         if isinstance(path, bytes):
@@ -144,7 +144,7 @@ class _Tracker:
         return None
 
     def _replace_internals(self) -> None:
-        """In modules whose import has ended by now."""
+        """Replace functions in modules whose import has ended by now."""
         for name in list(self._importing):
             module = sys.modules.get(name)
             if module is None or getattr(module.__spec__, "_initializing", False):
@@ -163,8 +163,3 @@ class _Tracker:
             return original(*args, **kwargs)
 
         return call
-
-
-def _file_names(observed: Observations) -> set[str]:
-    """The absolute paths of all files of the known checkpoints."""
-    return {path for checkpoint in observed.checkpoints for path in checkpoint.paths()}

@@ -1,9 +1,9 @@
 """Refuses a process group that another user of this machine has joined.
 
-gloo asks nobody who he is: the first to connect to a rank's socket with the right small number is a peer, and what a
-peer sends may be unpickled (``all_gather_object``). On loopback every user of the machine can be the first. So when a
-group has been made, and before the script can use it, the kernel is asked for the user of each connection: that of the
-other node where it comes from there.
+gloo does not authenticate peers: the first to connect to a rank's socket with the right small number is one, and what
+a peer sends may be unpickled (``all_gather_object``). On loopback every user of the machine can be the first. So when
+a group has been made, and before the script can use it, the kernel is queried for the user of each connection: that of
+the other node where it comes from there.
 """
 
 import os
@@ -15,9 +15,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+from rekindle.contract.connection_owner import NodePeers, peer_uid
 from rekindle.contract.environment import RankEnv
-from rekindle.contract.node_peers import NodePeers
-from rekindle.contract.socket_owner import peer_uid
 
 FUNCTION = "_new_process_group_helper"
 _NVIDIA_DRIVER = Path("/dev/nvidiactl")
@@ -50,12 +49,12 @@ def verify_groups(distributed: Any) -> None:
 
 
 def _is_gloo_alone(backend: str) -> bool:
-    """Else NCCL may have made some of the group's connections, and closes those that it needs for a moment only."""
+    """True where no connection of the group is NCCL's, which closes those that it needs for a moment only."""
     return backend.lower() in ("gloo", "cpu:gloo") or not _NVIDIA_DRIVER.exists()
 
 
 def _own_sockets() -> dict[int, int]:
-    """Inode → descriptor of every socket that this process has open."""
+    """Descriptor of every socket that this process has open, by inode."""
     sockets: dict[int, int] = {}
     for fd in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
         with suppress(OSError):  # closed since, by another thread

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rekindle.contract.chaos import CHAOS_SIGNAL, Fault
-from rekindle.contract.debug_socket import EXCEPTIONS, HOOKED_RECORDERS
 from rekindle.contract.files import write_json
+from rekindle.contract.rank_traces import EXCEPTIONS, HOOKED_RECORDERS
+from rekindle.contract.run_dir.control_messages import CHAOS_SIGNAL, Fault
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import STACK_SIGNAL
 from rekindle.rank.failure import position, summarize
@@ -37,7 +37,7 @@ _dead_threads: list[str] = []  # the first that ended by an exception: "thread l
 
 
 class InjectedError(RuntimeError):
-    """Raised on request of ``rekindle chaos``, never by itself."""
+    """An exception that is raised on request of ``rekindle chaos``, never by itself."""
 
 
 def register_stack_dump(rank_dir: RankDir) -> None:
@@ -107,7 +107,7 @@ def open_debug_server(rank_dir: RankDir, rank: int, code: Path) -> None:
 
 
 def _answer_exceptions(rank: int, code: Path, _request: object, response: Any) -> None:
-    """In a thread of the server: what the main thread is handling, as in a ``finally``, and what has ended threads."""
+    """Answer, in a thread of the server, what the main thread is handling (``finally``), and what ended threads."""
     current: Any = sys._current_exceptions().get(threading.main_thread().ident or 0)
     handled = current[1] if isinstance(current, tuple) else current  # before Python 3.12 as of ``sys.exc_info``
     clauses = list(_dead_threads)
@@ -132,7 +132,7 @@ def save_collectives(rank_dir: RankDir) -> None:
 
 
 def _save_collectives_before_abort(rank_dir: RankDir) -> None:
-    """gloo ends a rank that gets another message than it awaits by C++'s ``terminate``, in a thread of its own."""
+    """Save the collectives in C++'s ``terminate``, by which a thread of gloo ends a rank that gets a wrong message."""
     set_terminate = ctypes.CDLL("libstdc++.so.6")._ZSt13set_terminatePFvvE
     set_terminate.restype, set_terminate.argtypes = _TerminateHandler, [_TerminateHandler]
     rank_pid = os.getpid()

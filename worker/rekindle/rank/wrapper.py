@@ -21,7 +21,6 @@ from typing import NoReturn
 from rekindle.contract.environment import USED_CUDA, RankEnv, tracker_environment
 from rekindle.contract.files import write_json
 from rekindle.contract.job import DRAINED_EXIT_CODE, JobSpec
-from rekindle.contract.placeholders import read_arguments
 from rekindle.contract.processes import (
     ProcessIdentity,
     die_with_parent,
@@ -29,14 +28,14 @@ from rekindle.contract.processes import (
     open_descriptors,
     set_process_name,
 )
-from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
+from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir, RunDir
+from rekindle.contract.run_dir.placeholders import read_arguments
 from rekindle.contract.run_dir.rank_records import RankDone, RankState, RankStatus
 from rekindle.rank import distributed_hooks
-from rekindle.rank.affinity import announce_share, bind_to_cores
-from rekindle.rank.agent_store import leave_agent_store_to_this_rank
-from rekindle.rank.entrypoint import reset_multiprocessing, run_target
+from rekindle.rank.distributed_hooks import leave_agent_store_to_this_rank
+from rekindle.rank.entrypoint import run_target
 from rekindle.rank.failure import describe, exit_code, position, print_like_python
 from rekindle.rank.file_tracking import track_files
 from rekindle.rank.handlers import (
@@ -46,7 +45,13 @@ from rekindle.rank.handlers import (
     register_stack_dump,
     save_collectives,
 )
-from rekindle.rank.output import capture_output, flush_open_files
+from rekindle.rank.rank_process import (
+    announce_share,
+    bind_to_cores,
+    capture_output,
+    flush_open_files,
+    reset_multiprocessing,
+)
 
 EXIT_LIMIT = 120.0  # seconds; the upload of a tracker may take long
 _EXIT_QUIET = 5.0  # seconds for which exit functions usually take no longer
@@ -119,7 +124,7 @@ def _become_a_rank(env: RankEnv, rank_dir: RankDir, code: Path) -> None:
 
 
 def _run_target(spec: JobSpec, code: Path) -> BaseException | None:
-    """The exception that ended the script, SystemExit among them."""
+    """Run the script; returns the exception that ended it, SystemExit among them."""
     try:
         run_target(spec, code)
     except BaseException as error:  # noqa: BLE001  # every way to end is handled by the caller
@@ -139,7 +144,7 @@ def _leave(error: BaseException | None, code: int) -> NoReturn:
 
 
 def _run_exit_functions(limit: Callable[[threading.Event], None] | None = None) -> None:
-    """What the interpreter does between the last line and the end; a forked process would skip it.
+    """Do what the interpreter does between the last line and the end; a forked process would skip it.
 
     ``limit`` runs meanwhile in a thread, with the event of their end.
     """
@@ -159,7 +164,7 @@ def _run_exit_functions(limit: Callable[[threading.Event], None] | None = None) 
 
 
 def _limit_exit(ended: threading.Event, record: "_Record", end: Callable[[], None]) -> None:
-    """After ``EXIT_LIMIT`` this process, whose script has ended well, ends without its exit functions.
+    """End this process, whose script has ended well, without its exit functions after ``EXIT_LIMIT`` seconds.
 
     They may wait for ever, as those of NCCL do for ranks that have gone.
     """
@@ -174,7 +179,7 @@ def _limit_exit(ended: threading.Event, record: "_Record", end: Callable[[], Non
 
 
 def _device_names(env: RankEnv) -> str:
-    """As torch names the GPUs of this rank among those that it sees."""
+    """Names that torch has for the GPUs of this rank among those that it sees."""
     first = env.local_rank * env.devices_per_rank
     return ", ".join(f"cuda:{index}" for index in range(first, first + env.devices_per_rank))
 
@@ -203,7 +208,7 @@ class _Record:
         self._notify(MessageType.RANK_STARTED)
 
     def exiting(self) -> None:
-        """Nothing but exit functions is left."""
+        """Record that nothing but exit functions is left."""
         self._write(replace(self._status(), phase="exit"))
 
     def done(self, ended_by: BaseException | None, *, drained: bool) -> None:
@@ -224,7 +229,7 @@ class _Record:
         self._notify(MessageType.RANK_FAILED)
 
     def _status(self) -> RankStatus:
-        """As the script has reported it since; as it was at the start where the file is invalid."""
+        """The status that the script has reported since; that of the start where the file is invalid."""
         return read_record(self._rank_dir.status, RankStatus) or self._first
 
     def _write(self, status: RankStatus) -> None:

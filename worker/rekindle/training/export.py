@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from rekindle.contract.files import fsync_directory
-from rekindle.contract.run_dir.snapshots import MANIFEST, MODEL, BadSnapshotError, Manifest, SnapshotDir
+from rekindle.contract.run_dir.snapshot_dir import MANIFEST, MODEL, BadSnapshotError, Manifest, SnapshotDir
 from rekindle.training.snapshots.directory import verify
 from rekindle.training.snapshots.dtensor_io import ShardFiles, reshard
 from rekindle.training.snapshots.state_files import SAFETENSORS, read_state, write_safetensors

@@ -14,7 +14,7 @@ from typing import Any
 
 from rekindle.contract.environment import RankEnv
 from rekindle.contract.files import read_json, write_json
-from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
+from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.rank_records import MetricPoint, RankStatus
 
 STATUS_INTERVAL = 0.2  # seconds between two writes when nothing but the step has changed

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
-from rekindle.contract.run_dir.log_times import LogName
+from rekindle.contract.run_dir.attempt_samples import LogName
 from rekindle.contract.run_dir.paths import STREAMS
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.api.dependencies import AttemptDep, JobDep, RankDep, RunDirDep, require_rank

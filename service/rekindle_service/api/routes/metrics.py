@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import StringConstraints
 
-from rekindle.contract.run_dir.usage import UsageSample
+from rekindle.contract.run_dir.attempt_samples import UsageSample
 from rekindle_service.api.dependencies import AttemptNumber, JobDep, RunDirDep, find_attempt
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError

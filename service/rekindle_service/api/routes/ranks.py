@@ -4,8 +4,14 @@ import random
 
 from fastapi import APIRouter
 
-from rekindle.contract.chaos import RANK_FAULTS, Fault
-from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify, post_request
+from rekindle.contract.run_dir.control_messages import (
+    RANK_FAULTS,
+    ControlMessage,
+    Fault,
+    MessageType,
+    notify,
+    post_request,
+)
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankState
 from rekindle.contract.safe_open import stat_beneath

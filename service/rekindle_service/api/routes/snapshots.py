@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.snapshots import read_pins
+from rekindle.contract.run_dir.snapshot_dir import read_pins
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.api.dependencies import JobDep, RunDirDep
 from rekindle_service.api.downloads import Download

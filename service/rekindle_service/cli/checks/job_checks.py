@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from rekindle.contract.debug_socket import last_collective
 from rekindle.contract.locks import lock_holder
+from rekindle.contract.rank_traces import last_collective
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.cli import formatting
 from rekindle_service.cli.checks.finding import Finding, ok, problem, warning

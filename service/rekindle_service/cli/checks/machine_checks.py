@@ -9,10 +9,9 @@ import statistics
 import time
 from pathlib import Path
 
-from rekindle.contract.files import read_json
+from rekindle.contract.files import can_punch_holes, read_json
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.processes import set_child_subreaper
-from rekindle.contract.punch_hole import can_punch_holes
 from rekindle_service.cli.background_server import running_server
 from rekindle_service.cli.checks.finding import Finding, at_least, ok, problem, warning
 from rekindle_service.cli.formatting import size

@@ -11,7 +11,7 @@ from pathlib import Path
 from rekindle.contract.files import atomic_write, fsync_directory
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.snapshots import (
+from rekindle.contract.run_dir.snapshot_dir import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
     BadSnapshotError,
@@ -30,7 +30,12 @@ from rekindle_service.run_readers.snapshots import next_checkpoint_bytes, read_s
 from rekindle_service.store.tables import Job
 
 _FIELD = "continue_from"
-_INTERNAL = (".tmp-", ".old-", ".trash-", "quarantine-")  # of a snapshot directory; see ``contract.run_dir.snapshots``
+_INTERNAL = (
+    ".tmp-",
+    ".old-",
+    ".trash-",
+    "quarantine-",
+)  # of a snapshot directory; see ``contract.run_dir.snapshot_dir``
 _NAMED_CONFLICTS = 5
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.contract.outcome import Outcome
-from rekindle.contract.python_stacks import Frame, called_collective, main_stack, waits_for_peers
+from rekindle.contract.rank_traces import Frame, called_collective, main_stack, waits_for_peers
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.jobs.story.tracebacks import relative_to_code
 from rekindle_service.run_readers.logs import read_end

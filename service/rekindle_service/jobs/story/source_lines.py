@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from rekindle.contract.field_texts import DESCRIBED
-from rekindle.contract.python_stacks import Frame
+from rekindle.contract.rank_traces import Frame
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import open_beneath
 from rekindle_service.jobs.packaging.code_diff import read_manifest

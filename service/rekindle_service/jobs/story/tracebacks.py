@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rekindle.contract.python_stacks import Frame
+from rekindle.contract.rank_traces import Frame
 
 MARKER = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^[ |+]*File "(?P<file>.*)", line (?P<line>\d{1,9})(?:, in (?P<function>.*))?$')

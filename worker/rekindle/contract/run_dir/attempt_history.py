@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Protocol, Self
 
-from rekindle.contract.outcome import Outcome, Progress
+from rekindle.contract.outcome import Outcome, SavedProgress
 from rekindle.contract.run_dir import journal
 from rekindle.contract.run_dir.journal import AttemptRecord, Record
 
@@ -33,7 +33,7 @@ class AttemptInfo:
     ranks_running_at: float | None = None
     ended_at: float | None = None
     outcome: Outcome | None = None
-    progress: Progress = Progress.UNKNOWN
+    progress: SavedProgress = SavedProgress.UNKNOWN
     running_seconds: float = 0.0  # that all ranks ran, without the time of a hang
     loaded: bool | None = None  # a checkpoint of an earlier attempt; None: not known
     stop_requested: str | None = None  # "drain", "cancel", "time_limit", "shutdown", "resize", "grow"
@@ -48,23 +48,23 @@ class AttemptInfo:
 
     @property
     def is_stalled(self) -> bool:
-        """It makes no progress, and has not ended yet."""
+        """True while the attempt makes no progress and has not ended."""
         return bool(self.stalls) and len(self.stalls[-1]) == 1
 
     def end_stall(self, at: float) -> None:
-        """It makes progress again, or has ended; nothing where it was not stalled."""
+        """Note that the attempt makes progress again, or has ended; nothing changes where it was not stalled."""
         if self.is_stalled:
             self.stalls = [*self.stalls[:-1], [self.stalls[-1][0], at]]
 
     @property
     def is_resized(self) -> bool:
-        """It was stopped so that the next attempt has other devices."""
+        """True where the attempt was stopped so that the next one has other devices."""
         return self.outcome is not None and self.outcome.is_resize
 
 
 @dataclass(slots=True)
 class RunInfo:
-    """From leaving the queue to the end or the return to the queue: a resume by the user begins the next run."""
+    """One run, from leaving the queue to the end or the return to the queue: a resume by the user begins the next."""
 
     started_at: float | None = None  # of its first attempt, in seconds since the epoch
     ended: list[AttemptInfo] = field(default_factory=list)  # attempts whose end was recorded during this run
@@ -95,7 +95,7 @@ class AttemptHistory:
 
     @property
     def restarts(self) -> int:
-        """Attempts that followed a failure."""
+        """Number of attempts that followed a failure."""
         numbered = [self.attempts[number] for number in sorted(self.attempts)]
         return sum(later.run == before.run and not before.is_resized for before, later in pairwise(numbered))
 
@@ -107,7 +107,7 @@ class AttemptHistory:
         return self.attempts[number]
 
     def is_superseded(self, record: Record) -> bool:
-        """Written by keepers of an earlier launch than the latest: a machine that was cut off may still run them."""
+        """True for a record by keepers of an earlier launch: a machine that was cut off may still run them."""
         return record.launch is not None and record.launch < self.launch
 
     def apply(self, record: Record) -> None:
@@ -145,7 +145,7 @@ class AttemptHistory:
                 attempt.exits[record.rank] = record
             case journal.Straggler():
                 self._mark_straggler(attempt, record)
-            case journal.Stalled():
+            case journal.AttemptStalled():
                 self._mark_stall(attempt, record)
             case journal.FaultInjected():
                 attempt.faults = [*attempt.faults, record]
@@ -160,7 +160,7 @@ class AttemptHistory:
         else:
             attempt.stragglers[record.rank] = record.share
 
-    def _mark_stall(self, attempt: AttemptInfo, record: journal.Stalled) -> None:
+    def _mark_stall(self, attempt: AttemptInfo, record: journal.AttemptStalled) -> None:
         if record.sentence is None:
             attempt.end_stall(record.at)
         elif not attempt.is_stalled and record.since is not None and len(attempt.stalls) < _MAX_STALLS:

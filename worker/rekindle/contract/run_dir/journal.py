@@ -8,11 +8,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform
 
-from rekindle.contract.chaos import Fault
 from rekindle.contract.files import append_line, complete_lines, parse_json
 from rekindle.contract.job import MAX_RANKS
-from rekindle.contract.outcome import Outcome, Progress
+from rekindle.contract.outcome import Outcome, SavedProgress
 from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.control_messages import Fault
 from rekindle.contract.run_dir.json_records import Count, Line, Range, Sentences, structure
 from rekindle.contract.run_dir.paths import MAX_ATTEMPT
 from rekindle.contract.safe_open import open_regular
@@ -21,7 +21,7 @@ from rekindle.contract.states import TERMINAL, JobState
 R = TypeVar("R", bound="Record")
 
 MAX_JOURNAL_BYTES = 1 << 28
-"""Beyond them nothing is read: a keeper writes a few kilobytes for each attempt."""
+"""Limit of what is read: a keeper writes a few kilobytes for each attempt."""
 _MAX_PROBLEM = 300  # characters
 
 Number = Annotated[int, Range(0, 1 << 31)]
@@ -78,8 +78,8 @@ class Malformed(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped(Record):
-    """Nothing: the lines up to ``end`` hold no record."""
+class SkippedLines(Record):
+    """No record: the lines up to ``end`` hold none."""
 
 
 _RECORDS: dict[str, type[Record]] = {}
@@ -100,7 +100,7 @@ def _record(record_type: RecordType) -> Callable[[type[R]], type[R]]:
 
 @_record(RecordType.KEEPER_STARTED)
 class KeeperStarted(Record):
-    """``devices`` as in ``DevicesHeld``; None from a keeper that cannot change them within a run."""
+    """A keeper has started. ``devices`` as in ``DevicesHeld``; None where it cannot change them within a run."""
 
     run: Number
     keeper: ProcessIdentity
@@ -213,7 +213,7 @@ class AttemptEnded(AttemptRecord):
     last_step: int | None = None
     snapshot_step: int | None = None
     saving_seconds: float | None = None
-    progress: Progress = Progress.UNKNOWN
+    progress: SavedProgress = SavedProgress.UNKNOWN
     running_seconds: float | None = None  # that all ranks ran, without the time of a hang
     loaded: bool | None = None  # a checkpoint of an earlier attempt; None: not known
 
@@ -227,7 +227,7 @@ class Straggler(AttemptRecord):
 
 
 @_record(RecordType.STALLED)
-class Stalled(AttemptRecord):
+class AttemptStalled(AttemptRecord):
     """The attempt has made no progress for a while, or (``sentence`` is None) makes progress again."""
 
     sentence: Line | None  # which rank the others wait for, and where
@@ -238,7 +238,7 @@ class Stalled(AttemptRecord):
 
 @_record(RecordType.FAULT_INJECTED)
 class FaultInjected(AttemptRecord):
-    """On a user's request. ``snapshot``: the step of the damaged one."""
+    """A fault was injected on a user's request. ``snapshot``: the step of the damaged one."""
 
     fault: Fault
     rank: Rank | None = None
@@ -269,13 +269,13 @@ class JobEnded(Record):
 
 
 class Journal:
-    """Writer's end; only the live keeper holds one."""
+    """The writer's end of a journal; only the live keeper holds one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def write(self, record_type: RecordType, *, at: float | None = None, **fields: Any) -> None:
-        """``at``: when it happened, in seconds since the epoch; now, by default. Raises OSError on a full disk."""
+        """Append a record of what happened ``at`` (seconds since the epoch, or now). Raises OSError on a full disk."""
         append_line(self._path, {"type": record_type, "at": time.time() if at is None else at, **fields})
 
 
@@ -283,7 +283,7 @@ def read_journal(path: Path, offset: int = 0, *, max_bytes: int = MAX_JOURNAL_BY
     """Every complete record from byte ``offset`` on. Torn lines and unknown types are skipped.
 
     No record that begins ``max_bytes`` after ``offset`` or later is read, nor one that begins after
-    ``MAX_JOURNAL_BYTES``: the last record is then a ``Skipped`` where none ends there, so that a reader can continue.
+    ``MAX_JOURNAL_BYTES``: the last record is ``SkippedLines`` where none ends there, so that a reader can continue.
     """
     stop = min(offset + max_bytes, MAX_JOURNAL_BYTES)
     reached = read = offset
@@ -293,14 +293,14 @@ def read_journal(path: Path, offset: int = 0, *, max_bytes: int = MAX_JOURNAL_BY
                 read = reached
                 yield record
         if reached > read and reached >= stop:
-            yield Skipped(at=0.0, end=reached)
+            yield SkippedLines(at=0.0, end=reached)
 
 
 _TIMES = ("at", "next_try_at", "since", "hung_at")
 
 
 def earlier(record: R, seconds: float) -> R:
-    """The same record by a clock that is ``seconds`` behind the one by which it was written."""
+    """The same record by a clock that lags ``seconds`` behind the one by which it was written."""
     if not seconds:
         return record
     times = {name: getattr(record, name, None) for name in _TIMES}

@@ -1,4 +1,4 @@
-"""Dataclasses read from JSON that nobody vouches for: a script can write wherever its rank can."""
+"""Dataclasses read from untrusted JSON: a script can write wherever its rank can."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
@@ -63,12 +63,12 @@ class JsonRecord:
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """Raises ValueError where ``value`` is not what ``to_json`` makes."""
+        """Read what ``to_json`` makes. Raises ValueError for anything else."""
         return structure(cls, value)
 
 
 def shallow_json(record: JsonRecord) -> dict[str, Any]:
-    """``to_json`` of a record whose fields are values, or lists and dictionaries of values, in a tenth of the time."""
+    """``to_json`` for a record whose fields are values, or lists and dictionaries of these, in a tenth of the time."""
     values = {key: getattr(record, name) for name, key in _keys(type(record))}  # type: ignore[arg-type]  # a class is hashable
     copied = {key: value.copy() for key, value in values.items() if isinstance(value, list | dict)}
     return {**values, **copied}
@@ -76,7 +76,7 @@ def shallow_json(record: JsonRecord) -> dict[str, Any]:
 
 @cache
 def _keys(cls: type[Any]) -> tuple[tuple[str, str], ...]:
-    """Of each field its name and its key."""
+    """Name and key of each field."""
     return tuple((each.name, cls.keys.get(each.name, each.name)) for each in fields(cls))
 
 
@@ -95,7 +95,7 @@ def structure(cls: type[T], value: Any) -> T:
     Keys that ``cls`` does not have are ignored: a keeper outlives the upgrade of its server, and the reverse.
     Numbers are finite and of bounded size, text is free of half surrogate pairs, which no file or database takes, and
     what may be any value is cut off where it is too large or too deep.
-    Raises ValueError where ``value`` is no object, a field is missing or has another type than ``cls`` says.
+    Raises ValueError where ``value`` is no object, a field is missing or has another type than that of ``cls``.
     """
     if not isinstance(value, dict):
         raise ValueError(f"a JSON object is needed, not {type(value).__name__}")  # noqa: TRY004 - a value, not a call
@@ -120,7 +120,7 @@ def _field_readers(cls: type[Any]) -> dict[str, tuple[str, _Reader]]:
 
 
 def _reader(hint: Any) -> _Reader:
-    """A function that returns a JSON value as ``hint`` says, and raises ValueError for any other value."""
+    """A function that returns a JSON value of the type ``hint``, and raises ValueError for any other value."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in _SCALARS:
         return _SCALARS[hint]
@@ -172,7 +172,7 @@ class _AnyValue:
         self._values, self._characters = _MAX_VALUES, _MAX_CHARACTERS
 
     def copy(self, value: Any, depth: int = 0) -> Any:
-        """``value`` with null for each part that is too deep, too large a number, or beyond what is left to copy."""
+        """Copy ``value`` with null for each part that is too deep, too large a number, or beyond the limits."""
         self._values -= 1
         if depth > _MAX_DEPTH or self._values < 0:
             return None
@@ -196,7 +196,7 @@ class _AnyValue:
 
 
 def bounded_json(value: Any) -> Any:
-    """``value``, that a job may have written, as far as answers and databases take it; null stands for the rest.
+    """Copy a ``value`` that a job may have written, as far as answers and databases take it; null for the rest.
 
     Unpaired surrogates are replaced; lists and objects are at most 32 deep.
     """

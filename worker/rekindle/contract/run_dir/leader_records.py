@@ -1,4 +1,4 @@
-"""What the coordinator of a job on a cluster writes about itself into ``launches/<n>``."""
+"""What the coordinator, the keeper that leads a job on a cluster, writes about itself into ``launches/<n>``."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ COMMENT = "rekindle: "
 
 @dataclass(frozen=True, slots=True)
 class Leader(JsonRecord):
-    """``leader.json``, readable by the job's user only: where the keepers of the nodes find it, and what they say."""
+    """``leader.json``, readable by the job's user only: where the keepers of the nodes connect, and a secret."""
 
     address: Line  # IPv4
     port: Count

@@ -16,7 +16,7 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # whoever uses it checks that i
 
 
 def path_digest(path: Path) -> str:
-    """Distinguishes directories of the same name, in the names of what belongs to them elsewhere."""
+    """Digest that distinguishes directories of the same name, in the names of what belongs to them elsewhere."""
     return hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:12]
 
 
@@ -48,7 +48,7 @@ class RankDir:
     debug_socket = _Child("debug.sock")  # Unix socket of torch's debug server in the rank: flight recorder and more
 
     def log(self, stream: str) -> Path:
-        """Raw output bytes; ``stream`` is ``stdout`` or ``stderr``."""
+        """File of raw output bytes; ``stream`` is ``stdout`` or ``stderr``."""
         if stream not in STREAMS:
             raise ValueError(f"stream must be 'stdout' or 'stderr', not {stream!r}")
         return self.root / f"{stream}.log"
@@ -68,11 +68,11 @@ class AttemptDir:
     ranks = _Child("ranks")
 
     def agent_log_of(self, node: int | None) -> Path:
-        """``agent_log`` of one node of a cluster; its node 0 has that of a job on one machine (``node`` None)."""
+        """The agent's log of one node of a cluster; node 0 has that of a job on one machine (``node`` None)."""
         return self.agent_log if not node else self.root / f"agent-{node}.log"
 
     def log_times_of(self, node: int | None) -> Path:
-        """``log_times`` of the ranks of one node, written by its keeper; ``node`` as for ``agent_log_of``."""
+        """The times of the logs of one node's ranks, written by its keeper; ``node`` as for ``agent_log_of``."""
         return self.log_times if not node else self.root / f"log_times-{node}.jsonl"
 
     def rank(self, rank: int) -> RankDir:
@@ -96,7 +96,7 @@ class LaunchDir:
     beat = _Child("beat.json")  # ``LeaderBeat`` as JSON, by the coordinator, every few seconds while it lives
 
     def proof(self, host: str) -> Path:
-        """``{"number": …}``, one more every few seconds by a node's keeper: what it writes here is seen elsewhere."""
+        """File ``{"number": …}``, counted up every few seconds by a node's keeper: are its writes seen elsewhere?"""
         return self.root / f"node-{host}.json"
 
 
@@ -108,7 +108,7 @@ class RunDir:
 
     @property
     def job_id(self) -> str:
-        """The directory is named by the job's id."""
+        """The job's id, which is the name of the directory."""
         return self.root.name
 
     spec = _Child("spec.json")  # ``JobSpec`` as JSON, written once at submit by the server
@@ -136,12 +136,12 @@ class RunDir:
 
     @property
     def memory(self) -> Path:
-        """Copies of snapshots in shared memory; absent before the first one. Removed when the job ends."""
+        """Copies of snapshots in shared memory; missing before the first one. Removed when the job ends."""
         return _SHARED_MEMORY / f"rekindle-{self.root.name}-{path_digest(self.root)}"
 
     @property
     def private_tmp(self) -> Path:
-        """TMPDIR of a job without a sandbox. Short: a socket's path has at most 107 bytes."""
+        """TMPDIR of a job without a sandbox. Its path is short, since a socket's has up to 107 bytes."""
         return Path(tempfile.gettempdir()) / f"rekindle-{self.root.name}-{path_digest(self.root)}"
 
     launches = _Child("launches")  # of a job on a cluster

@@ -26,7 +26,7 @@ class RankState(StrEnum):
 
 @dataclass(slots=True)
 class RankStatus(JsonRecord):
-    """``status.json``. The wrapper writes the first block, ``rekindle.report`` the second."""
+    """Content of ``status.json``. The wrapper writes the first block, ``rekindle.report`` the second."""
 
     rank: int
     local_rank: int
@@ -58,7 +58,7 @@ class RankStatus(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class RankDone(JsonRecord):
-    """``done.json``."""
+    """Content of ``done.json``: the script ended as it should."""
 
     rank: int
     drained: bool  # stopped on request after a snapshot, not finished
@@ -71,7 +71,7 @@ class RankDone(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class RankError(JsonRecord):
-    """``error.json``: the exception that ended the script; ``file`` and ``line`` are innermost in the user's code."""
+    """Content of ``error.json``: the exception that ended the script; ``file`` and ``line`` are in user code."""
 
     rank: int
     exception: Line

@@ -1,4 +1,4 @@
-"""What is learned of a script that reports nothing: the files that it writes and loads, and what it prints.
+"""What is learned about a script that reports nothing: the files that it writes and loads, and what it prints.
 
 ``files.jsonl`` of a rank names where it writes; ``observed.json`` of the run is what the keeper makes of that.
 """
@@ -48,13 +48,13 @@ class Checkpoint(JsonRecord):
     files: list[str] = field(default_factory=list)  # names below ``path`` where that is a directory
 
     def paths(self) -> list[str]:
-        """Of all its files."""
+        """Paths of all files of the checkpoint."""
         return [f"{self.path}/{name}" for name in self.files] or [self.path]
 
 
 @dataclass(slots=True)
 class Observations(JsonRecord):
-    """``observed.json``, replaced whole by the keeper. Estimates come from printed lines of ``attempt``."""
+    """Content of ``observed.json``, replaced whole by the keeper. Estimates come from printed lines of ``attempt``."""
 
     attempt: int = 0
     ended: bool = False  # of ``attempt``: what is incomplete now stays so
@@ -70,11 +70,11 @@ class Observations(JsonRecord):
 
 
 def name_pattern(name: str) -> str:
-    """The same for the names of all checkpoints of a script: ``epoch=3.ckpt`` and ``epoch=14.ckpt``."""
+    """A pattern that all checkpoints of a script share, such as ``epoch=3.ckpt`` and ``epoch=14.ckpt``."""
     return _VARYING.sub("#", name)
 
 
 def shown_path(path: str, code: Path) -> str:
-    """Relative to ``code``, the script's working directory, where it is in it."""
+    """Make ``path`` relative to ``code``, the script's working directory, where it is in it."""
     prefix = f"{code}/"
     return path.removeprefix(prefix)

@@ -12,7 +12,7 @@ from rekindle.keeper.torchrun.node_plan import NodePlan
 
 @dataclass(frozen=True, slots=True)
 class AttemptPlan:
-    """Of an attempt on one machine, or on all nodes of a cluster, or on one of these nodes, which then has ``node``."""
+    """Plan of an attempt on one machine, on all nodes of a cluster, or on one of them, which then has ``node``."""
 
     spec: JobSpec
     number: int
@@ -29,6 +29,6 @@ class AttemptPlan:
 
     @property
     def ranks(self) -> range:
-        """Those of this machine."""
+        """The ranks of this machine."""
         first = 0 if self.node is None else self.node.first_rank()
         return range(first, first + (self.world_size if self.node is None else self.node.ranks_per_node))

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rekindle.contract.run_dir.journal import RecordType
+from rekindle.keeper.attempt.attempt_processes import AttemptProcesses
 from rekindle.keeper.attempt.plan import AttemptPlan
-from rekindle.keeper.attempt.processes import AttemptProcesses
 from rekindle.keeper.attempt_result import Culprit, Ending, RankResult
 from rekindle.keeper.buffered_journal import AttemptJournal
 from rekindle.keeper.diagnosis import ended_by_sigterm, has_timed_out, is_cascade, root_cause
@@ -32,7 +32,7 @@ _SYSTEMD = Path("/run/systemd/system")  # exists where systemd is the init syste
 
 
 class Shutdown:
-    """In this order: ``find_agent_signal``, ``stop_or_wait`` or its steps, ``kill_everything``."""
+    """Ends an attempt: ``find_agent_signal``, then ``stop_or_wait`` or its steps, then ``kill_everything``."""
 
     def __init__(
         self,
@@ -48,13 +48,12 @@ class Shutdown:
         self._plan, self._journal, self._launcher = plan, journal, launcher
         self._processes, self._ranks, self._detector = processes, processes.ranks, detector
         self._handle_events, self._requested_stop = handle_events, requested_stop
-        self.deserter: Culprit | None = None  # the rank that left, where all that failed have lost their connections
+        self.missing_peer: Culprit | None = (
+            None  # the rank that left, where all that failed have lost their connections
+        )
 
     def find_agent_signal(self) -> int | None:
-        """The signal that ended the agent before the keeper sent any; its death takes the ranks along.
-
-        They may be gone before it is.
-        """
+        """The signal that ended the agent before the keeper sent any; its ranks end with it, maybe before it does."""
         if self._processes.agent_is_ending():
             self._wait(ROOT_CAUSE_GRACE, self._processes.agent_gone)
         self._processes.reap()
@@ -81,7 +80,7 @@ class Shutdown:
         return ended_by_sigterm(self._ranks)
 
     def _await_stop(self) -> Ending | None:
-        """The stop that has reached a rank before its keeper: at a shutdown both get SIGTERM, in either order."""
+        """Wait for a stop that has reached a rank before its keeper: a shutdown sends both SIGTERM, in either order."""
         self._wait(SIGTERM_GRACE, lambda: self._requested_stop() is not None)
         stop = self._requested_stop()
         return Ending.SHUTDOWN if stop is None and machine_is_stopping() else stop
@@ -93,7 +92,7 @@ class Shutdown:
         self._wait(EXIT_GRACE, is_over if are_marked else lambda: is_over() or self._ranks.all_ended())
 
     def stop_ranks(self, ending: Ending) -> None:
-        """On request: they may save first."""
+        """Stop the ranks on request: they may save first."""
         self._journal.write_nowait(RecordType.STOP_REQUESTED, attempt=self._plan.number, ending=ending)
         if ending in (Ending.RESIZE, Ending.GROW) and self._plan.warm:
             self._launcher.prefork(self._plan.number + 1)  # for the new number of ranks
@@ -104,28 +103,28 @@ class Shutdown:
         """Kill the ranks that have not failed, now that it is known which one failed first."""
         cause = root_cause(self._ranks)
         if cause is not None and (is_cascade(cause) or self._detector.is_aborted_by_gloo(cause)):
-            self.deserter = self._find_deserter()
+            self.missing_peer = self._find_missing_peer()
         self.kill_others(cause)
 
-    def _find_deserter(self) -> Culprit | None:
-        """Look again where the rank that was found has timed out since: it waited for the others, too."""
-        found = self._detector.find_deserter(self._ranks, self._handle_events)
+    def _find_missing_peer(self) -> Culprit | None:
+        """Find the rank that left; search again where the one found has timed out since: it waited, too."""
+        found = self._detector.find_missing_peer(self._ranks, self._handle_events)
         timed_out = {rank.rank for rank in self._ranks.failed() if has_timed_out(rank)}
         if found is None or found.rank not in timed_out:
             return found
-        return self._detector.find_deserter(self._ranks, self._handle_events)
+        return self._detector.find_missing_peer(self._ranks, self._handle_events)
 
     def _root_cause_is_known(self) -> bool:
-        """Or nothing more will be."""
+        """True once the root cause is known, or nothing more will be."""
         return self._processes.agent_gone() or self._ranks.root_cause_is_known() or self._ranks.all_ended()
 
     def kill_others(self, cause: RankResult | None) -> None:
-        """All ranks but the one that failed first, whose exit functions may still run."""
+        """Kill all ranks but the one that failed first, whose exit functions may still run."""
         self._ranks.kill_unfinished(spared=cause)
         self._wait(FAILURE_GRACE, lambda: self._processes.agent_gone() or self._ranks.all_explained())
 
     def kill_everything(self) -> list[int]:
-        """Pids that are alive nevertheless."""
+        """Kill all processes of the attempt; returns the pids that are still alive."""
         survivors = self._processes.kill_all()
         self._handle_events(0)
         self._processes.close()

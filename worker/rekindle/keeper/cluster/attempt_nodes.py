@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.run_dir.control import ControlMessage, MessageType
-from rekindle.contract.run_dir.usage import UsageSample
+from rekindle.contract.run_dir.attempt_samples import UsageSample
+from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType
 from rekindle.keeper.attempt_result import AttemptResult, Ending, RankResult
 from rekindle.keeper.cluster import messages
 from rekindle.keeper.cluster.nodes import Node
 from rekindle.keeper.diagnosis import ended_by_sigterm, final_ending, is_cascade, root_cause
 from rekindle.keeper.hangs.culprit import WorldObservation
-from rekindle.keeper.observers.usage import INTERVAL, append_sample
+from rekindle.keeper.observers.usage_log import INTERVAL, append_sample
 
 _SILENT = 5.0  # seconds without a heartbeat, after which the ranks of other nodes may wait for this one
 _MAX_AGE = 3 * INTERVAL  # seconds, after which a sample says nothing about now

@@ -19,7 +19,7 @@ from rekindle.keeper.cluster import messages
 from rekindle.keeper.cluster.attempt_nodes import ClusterUsage, NodeReport, Participant, Participants, merge
 from rekindle.keeper.cluster.nodes import Node, Nodes
 from rekindle.keeper.event_loop import EventLoop
-from rekindle.keeper.hangs.culprit import WorldObservation, find_culprit, find_deserter
+from rekindle.keeper.hangs.culprit import WorldObservation, find_culprit, find_missing_peer
 from rekindle.keeper.hangs.detector import explain_hang
 from rekindle.keeper.hangs.shown_stall import ShownStall
 from rekindle.keeper.torchrun.node_plan import NodePlan
@@ -57,7 +57,7 @@ class ClusterAttempt:
         self._hang: Hang | None = None
         self._waits_longer = False  # what the ranks wait for may end
         self._shown = ShownStall()
-        self._deserter: Culprit | None = None
+        self._missing_peer: Culprit | None = None
 
     def run(self) -> AttemptResult:
         """Until no process of the attempt is left on any node that can be reached; the others' have ended by lease."""
@@ -81,7 +81,7 @@ class ClusterAttempt:
             launch=self._plan.spec.launch,
             hosts=self._plan.hosts,
             hang=self._hang,
-            deserter=self._deserter,
+            missing_peer=self._missing_peer,
             start_error=error,
             running_seconds=max(ran - (self._hang.seconds if self._hang is not None else 0.0), 0.0),
         )
@@ -289,7 +289,7 @@ class ClusterAttempt:
         self._wait(ROOT_CAUSE_GRACE, self._cause_is_known)
         if not self._cause_is_known() and any(node.proposal is Ending.RANK_FAILED for node in self._nodes):
             seen = self._observe(messages.Sampling.FAILURE)
-            self._deserter = find_deserter(seen.failed, seen.running, seen.finished) if seen.failed else None
+            self._missing_peer = find_missing_peer(seen.failed, seen.running, seen.finished) if seen.failed else None
 
     def _cause_is_known(self) -> bool:
         """A failure that is no consequence of another's, or a lost node, which explains all of them."""

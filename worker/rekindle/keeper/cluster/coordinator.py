@@ -15,7 +15,7 @@ from typing import Any
 
 from rekindle.contract.files import complete_lines, why_unwritable, write_json
 from rekindle.contract.job import JobSpec, RunIntent
-from rekindle.contract.run_dir.control import ControlMessage, parse_message
+from rekindle.contract.run_dir.control_messages import ControlMessage, parse_message
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.leader_records import Leader, LeaderBeat
 from rekindle.contract.run_dir.paths import RunDir
@@ -23,15 +23,15 @@ from rekindle.contract.safe_open import open_regular, regular_size
 from rekindle.keeper import wall_clock
 from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt_result import AttemptResult, Ending
+from rekindle.keeper.attempt_runner import RequestedStop, Resources
 from rekindle.keeper.buffered_journal import BufferedJournal, SupersededError, UnwritableError
 from rekindle.keeper.cluster.cluster_attempt import ClusterAttempt
 from rekindle.keeper.cluster.messages import Versions
 from rekindle.keeper.cluster.node_start import PROLOGUE_FAILED
 from rekindle.keeper.cluster.nodes import START_TIMEOUT, Node, Nodes, Starter
 from rekindle.keeper.cluster.slurm_job import LIMIT_INTERVAL, Limit, TimeLimit, latest_stop_seconds
-from rekindle.keeper.environment_info import write_environment_info
 from rekindle.keeper.event_loop import EventLoop, Events
-from rekindle.keeper.runner import RequestedStop, Resources
+from rekindle.keeper.keeper_environment import write_environment_info
 from rekindle.keeper.supervisor import Keeper
 
 BEAT_INTERVAL = 5.0  # seconds; by its beats the server sees that the coordinator lives

@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Any
 
 from rekindle.contract.files import parse_json
-from rekindle.contract.run_dir.control import ControlMessage
+from rekindle.contract.run_dir.attempt_samples import UsageSample
+from rekindle.contract.run_dir.control_messages import ControlMessage
 from rekindle.contract.run_dir.json_records import structure
-from rekindle.contract.run_dir.usage import UsageSample
 from rekindle.keeper.attempt_result import AttemptResult, Ending, RankResult
 from rekindle.keeper.hangs.culprit import WorldObservation
 from rekindle.keeper.torchrun.node_plan import NodePlan

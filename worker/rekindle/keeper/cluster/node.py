@@ -22,20 +22,20 @@ import rekindle
 from rekindle.contract.environment import NODE
 from rekindle.contract.job import JobSpec
 from rekindle.contract.processes import descendants, forbid_core_dumps, set_child_subreaper, set_process_name
-from rekindle.contract.run_dir.control import ControlMessage
+from rekindle.contract.run_dir.attempt_samples import UsageSample
+from rekindle.contract.run_dir.control_messages import ControlMessage
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.leader_records import Leader
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.usage import UsageSample
-from rekindle.keeper.attempt.attempt import Attempt
 from rekindle.keeper.attempt.plan import AttemptPlan
+from rekindle.keeper.attempt.running_attempt import RunningAttempt
 from rekindle.keeper.attempt_result import Ending
 from rekindle.keeper.cluster import messages
 from rekindle.keeper.cluster.connections import CoordinatorLostError, HomeProof, NodeLink
 from rekindle.keeper.diagnosis import has_timed_out, root_cause
 from rekindle.keeper.event_loop import ControlFifo, EventLoop
-from rekindle.keeper.observers.usage import GpuMemory, UsageLog
-from rekindle.keeper.private_environment import SecretError, make_private_tmp, read_secrets
+from rekindle.keeper.keeper_environment import SecretError, make_private_tmp, read_secrets
+from rekindle.keeper.observers.usage_log import GpuMemory, UsageLog
 from rekindle.keeper.rank_processes.process_tree import kill_all, orphans_of, reap_children
 from rekindle.keeper.torchrun.agent_launcher import AgentLauncher
 from rekindle.keeper.torchrun.preload import preload
@@ -123,7 +123,7 @@ class NodeKeeper:
         self._link.attend(self._inbox.append)
 
 
-class NodeAttempt(Attempt):
+class NodeAttempt(RunningAttempt):
     """An attempt on one of its nodes: as on one machine, but it ends only when, and as, the coordinator says.
 
     Call ``run`` once.
@@ -181,7 +181,7 @@ class NodeAttempt(Attempt):
             self._observe = None
             match asked.sampling:
                 case messages.Sampling.LATEST:
-                    seen = self._detector.look(self._ranks)
+                    seen = self._detector.observe_stall(self._ranks)
                 case messages.Sampling.HANG:
                     seen = self._detector.observe_hang(self._ranks, super()._handle_events)
                 case messages.Sampling.FAILURE:

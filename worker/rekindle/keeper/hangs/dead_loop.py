@@ -1,7 +1,7 @@
 """Distinguishes an endless loop from an evaluation: both compute, outside of a collective and without a finished step.
 
 A loop that does nothing stays in one function of the user's own code, and its thread neither allocates memory, nor
-reads or writes, nor waits for another thread. A thread that waits for its GPU looks just like that, and stays at the
+reads or writes, nor waits for another thread. A thread that waits for its GPU does just that, and stays at the
 line that waits: in a job of several ranks it counts as such a loop.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rekindle.contract.python_stacks import Frame
+from rekindle.contract.rank_traces import Frame
 
 SAMPLES = 8  # in a row, a second apart, that must be alike
 _MAX_EVENTS = 2  # page faults and so on between two samples
@@ -39,7 +39,7 @@ class DeadLoopDetector:
     _alike: dict[int, int] = field(default_factory=dict)
 
     def add(self, rank: int, sample: BusySample) -> bool:
-        """True once the latest samples of ``rank`` show an endless loop. One without frames shows nothing."""
+        """Add a sample; true once the latest of ``rank`` show an endless loop. One without frames shows nothing."""
         if not sample.frames:
             return False
         before = self._last.get(rank)
@@ -64,5 +64,5 @@ class DeadLoopDetector:
 
 
 def _functions(frames: Sequence[Frame]) -> list[tuple[str, str, int | None]]:
-    """All functions, with the line of the call in each; of the innermost the line may change."""
+    """List all functions with the line of the call in each; the line of the innermost may change."""
     return [(frame.file, frame.function, frame.line if depth else None) for depth, frame in enumerate(frames)]

@@ -8,13 +8,21 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rekindle.contract.debug_socket import collective_history, exceptions, last_collective, parse_history, query
 from rekindle.contract.files import has_free_space, write_json
-from rekindle.contract.python_stacks import Frame, main_stack, waits_for_gpu
+from rekindle.contract.rank_traces import (
+    Frame,
+    collective_history,
+    last_collective,
+    main_stack,
+    parse_history,
+    query,
+    rank_exceptions,
+    waits_for_gpu,
+)
+from rekindle.contract.run_dir.attempt_samples import most_common_phase
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import AttemptDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankStatus
-from rekindle.contract.run_dir.usage import most_common_phase
 from rekindle.contract.safe_open import read_end, read_text_from, regular_size
 from rekindle.keeper.attempt_result import Culprit, Hang, RankResult, Stall
 from rekindle.keeper.diagnosis import has_timed_out
@@ -23,7 +31,7 @@ from rekindle.keeper.hangs.culprit import (
     RankObservation,
     WorldObservation,
     find_culprit,
-    find_deserter,
+    find_missing_peer,
     position_in_code,
 )
 from rekindle.keeper.hangs.dead_loop import BusySample, DeadLoopDetector
@@ -34,7 +42,7 @@ from rekindle.keeper.hangs.straggler import (
     StragglerDetector,
     StragglerEvent,
     WaitShares,
-    ranks_behind,
+    lagging_ranks,
 )
 from rekindle.keeper.rank_processes.probe import RankSample, kernel_call, main_thread_events, probe
 from rekindle.keeper.rank_processes.table import request_stacks
@@ -67,7 +75,7 @@ class Activity:
 
 
 class HangDetector:
-    """One per attempt."""
+    """Finds hangs, stalls and stragglers of one attempt."""
 
     def __init__(
         self,
@@ -141,11 +149,11 @@ class HangDetector:
         return stalled
 
     def _notice(self, now: float, ranks: list[RankResult]) -> None:
-        """Update what is shown."""
+        """Update the stall that is shown."""
         if not self._latest or not self._stall.is_noticeable(now):
             self.stall_changed = self._shown.end()
         elif self._shown.is_due():
-            seen = self.look(ranks)
+            seen = self.observe_stall(ranks)
             culprit = find_culprit(seen.running, seen.finished)
             if culprit.may_end or culprit.rank is not None:
                 self._stall.min_timeout = self._long_timeout if culprit.may_end else 0.0
@@ -161,8 +169,8 @@ class HangDetector:
         seconds, left = self._stall.times(time.monotonic())
         return None if self.stall is None else seconds, left
 
-    def look(self, ranks: Iterable[RankResult]) -> WorldObservation:
-        """Where the ranks are, by the latest sample. Nothing is sent to them: a signal would end a sleep in C."""
+    def observe_stall(self, ranks: Iterable[RankResult]) -> WorldObservation:
+        """Positions of the ranks by the latest sample. Nothing is sent to them: a signal would end a sleep in C."""
         all_ranks = list(ranks)
         seen, _ = self._observe([rank for rank in all_ranks if rank.rank in self._latest], self._latest, None)
         return WorldObservation([], seen, self._finished(all_ranks))
@@ -180,20 +188,20 @@ class HangDetector:
 
     @property
     def is_stopped(self) -> bool:
-        """By the latest sample a rank is stopped by a signal: it holds up all others, wherever they are."""
+        """True where a rank is stopped by a signal, by the latest sample: it holds up all others, wherever they are."""
         return any(sample.state == "T" for sample in self._latest.values())
 
     def discount(self, seconds: float) -> None:
-        """Ranks could not reach each other for ``seconds``: that time counts for nothing."""
+        """Do not count ``seconds`` in which ranks could not reach each other."""
         self._stall.discount(seconds)
 
-    def find_deserter(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> Culprit | None:
-        """Why ranks have lost their connections though none has failed by itself; None where nothing shows it."""
+    def find_missing_peer(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> Culprit | None:
+        """Find why ranks have lost their connections though none has failed by itself; None where nothing shows it."""
         seen = self.observe_failure(ranks, wait)
-        return find_deserter(seen.failed, seen.running, seen.finished)
+        return find_missing_peer(seen.failed, seen.running, seen.finished)
 
     def observe_failure(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> WorldObservation:
-        """Where the ranks are now that one has failed."""
+        """Positions of the ranks now that one has failed."""
         all_ranks = list(ranks)
         running = [rank for rank in all_ranks if rank.ended_at is None and not rank.finished and rank.error is None]
         world = {rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank)) for rank in running}
@@ -202,7 +210,7 @@ class HangDetector:
         return WorldObservation(failed, observed, self._finished(all_ranks))
 
     def observe_hang(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> WorldObservation:
-        """Where the ranks are, by the latest sample."""
+        """Positions of the ranks in a hang, by the latest sample."""
         all_ranks, world = list(ranks), self._latest
         observed, dumps = self._observe([rank for rank in all_ranks if rank.rank in world], world, wait)
         stacks = {str(rank): dump[-_MAX_STACK:] for rank, dump in dumps.items()}
@@ -210,7 +218,7 @@ class HangDetector:
         return WorldObservation([], observed, self._finished(all_ranks), stacks, timeout)
 
     def is_aborted_by_gloo(self, rank: RankResult) -> bool:
-        """A rank that gets a message of another size than it asked for ends by SIGABRT, in a thread of gloo's."""
+        """True where a thread of gloo ended a rank by SIGABRT, for a message of another size than requested."""
         return rank.signal == signal.SIGABRT and _GLOO_ABORT in read_end(self._dir.rank(rank.rank).log("stderr"))
 
     def _failed(self, rank: RankResult) -> RankObservation:
@@ -234,7 +242,7 @@ class HangDetector:
         return FinishedRank(rank, None if status is None else status.step, is_marked=False)
 
     def _save_pace(self, now: float) -> None:
-        """Now and then: a keeper that is killed loses little, and a disk that is full loses all."""
+        """Save the pace now and then: a keeper that is killed loses little, and a disk that is full loses all."""
         if now - self._pace_saved_at >= _PACE_INTERVAL:
             self.save_pace()
 
@@ -265,18 +273,18 @@ class HangDetector:
                 world[rank.rank] = replace(sample, in_dead_loop=True)
 
     def _find_stragglers(self, world: dict[int, RankSample]) -> None:
-        """Where every rank's collectives are known, query those that seem to be behind once more."""
+        """Find stragglers where every rank's collectives are known; query the ranks that seem to lag once more."""
         before = {rank: sample.collectives for rank, sample in world.items() if sample.collectives is not None}
         if len(before) < len(world) or len(world) < 2:
             return
-        leading = max(before.values())
+        highest = max(before.values())
         again = {
             rank: last_collective(self._dir.rank(rank), on_gpu=world[rank].device == "cuda")
             for rank, last in before.items()
-            if last < leading
+            if last < highest
         }
         after = {rank: last for rank, last in again.items() if last is not None}
-        sample = CollectiveSample(before, ranks_behind(before, after))
+        sample = CollectiveSample(before, lagging_ranks(before, after))
         self._waits.add(sample)
         self.straggler_events = self._stragglers.add(sample)
 
@@ -307,14 +315,14 @@ class HangDetector:
                 waits=sample.device == "cuda" and sample.in_collective,
                 answers=histories[rank] is not None,
                 kernel_call=calls[rank],
-                exceptions="" if histories[rank] is None else exceptions(self._dir.rank(rank)),
+                exceptions="" if histories[rank] is None else rank_exceptions(self._dir.rank(rank)),
             )
             for rank, sample in world.items()
         ]
         return observed, dumps
 
     def _traceback(self, rank: int) -> str:
-        """By torch's debug server; empty where it does not answer."""
+        """Stacks of a rank by torch's debug server; empty where it does not answer."""
         return (query(self._dir.rank(rank), "dump_traceback") or b"").decode(errors="replace")
 
     def _stacks(self, running: list[RankResult], wait: Callable[[float], None]) -> dict[int, str]:
@@ -350,7 +358,7 @@ def _source_line(frame: Frame) -> str:
 
 
 def _with_known(sample: RankSample, before: RankSample | None) -> RankSample:
-    """On a busy machine a recorder may not answer in time: then what it answered last holds, not that it changed."""
+    """Fill in what a recorder answered last, where it did not answer in time, as on a busy machine."""
     if sample.collectives is not None or before is None:
         return sample
     return replace(

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rekindle.contract.debug_socket import Collective
+from rekindle.contract.rank_traces import Collective
 
 _MAX_CONTEXT = 300  # collectives before the one in question that are compared
 
@@ -26,7 +26,7 @@ class Deviation:
 
 
 def describe(one: Collective) -> str:
-    """Such as ``all_reduce number 38 ([[10]] Float)``."""
+    """Describe a collective, as in ``all_reduce number 38 ([[10]] Float)``."""
     group = "" if one.in_default_group else f" of group {one.group}"
     return f"{one.operation} number {one.number}{group}" + (f" ({one.shape})" if one.shape else "")
 
@@ -40,8 +40,8 @@ def find_deviation(histories: Mapping[int, Sequence[Collective]]) -> Deviation |
     made = {rank: known[rank][place] for rank, place in places.items()}
     kinds = Counter(_kind(each) for each in made.values())
     if len(kinds) == 1:
-        behind = sorted(known.keys() - made.keys())
-        return Deviation(behind, None, made[min(made)]) if behind else None
+        lagging = sorted(known.keys() - made.keys())
+        return Deviation(lagging, None, made[min(made)]) if lagging else None
     if len(kinds) < 2:
         return None
     (most, count), (_, second) = kinds.most_common(2)

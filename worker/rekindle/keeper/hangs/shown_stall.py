@@ -1,4 +1,4 @@
-"""The lack of progress that is shown long before it counts as a hang, and when to look again who causes it."""
+"""The lack of progress that is shown long before it counts as a hang, and when to find its culprit again."""
 
 import time
 from dataclasses import dataclass
@@ -6,26 +6,26 @@ from dataclasses import dataclass
 from rekindle.keeper import wall_clock
 from rekindle.keeper.attempt_result import Culprit, Stall
 
-_INTERVAL = 5.0  # seconds between two looks at who causes it
+_INTERVAL = 5.0  # seconds between two searches for the culprit
 _TOLERANCE = 2.0  # seconds by which the time of a verdict may move unnoticed
 
 
 @dataclass(slots=True)
 class ShownStall:
-    """What is shown of one attempt; ``show`` and ``end`` return whether that has changed."""
+    """The stall that is shown of one attempt; ``show`` and ``end`` return whether that has changed."""
 
     stall: Stall | None = None
     _due: float = 0.0  # seconds of CLOCK_MONOTONIC
 
     def is_due(self) -> bool:
-        """Whether to look who causes it; if so, the next look is due later."""
+        """Whether it is time to find the culprit; if so, the next time is later."""
         if (now := time.monotonic()) < self._due:
             return False
         self._due = now + _INTERVAL
         return True
 
     def show(self, culprit: Culprit, seconds: float, left: float) -> bool:
-        """There was no progress for ``seconds``, which counts as a hang in ``left`` seconds."""
+        """Show that there was no progress for ``seconds``, which counts as a hang in ``left`` seconds."""
         before, found = self.stall, Stall(wall_clock.now() - seconds, wall_clock.now() + left, culprit)
         moved = before is None or abs(found.hung_at - before.hung_at) > _TOLERANCE
         if before is not None and not moved and found.culprit == before.culprit:
@@ -34,6 +34,6 @@ class ShownStall:
         return True
 
     def end(self) -> bool:
-        """There is progress."""
+        """Show no stall any more: there is progress."""
         before, self.stall = self.stall, None
         return before is not None

@@ -87,7 +87,7 @@ class StallDetector:
         return before is None or _activity_of([before]) != _activity_of([sample]) or before.step != sample.step
 
     def discount(self, seconds: float) -> None:
-        """Nothing could be observed for ``seconds``, as in a frozen container: that time counts for nothing."""
+        """Do not count ``seconds`` in which nothing could be observed, as in a frozen container."""
         self._progressed_at = None if self._progressed_at is None else self._progressed_at + seconds
         self._sampled_at = None if self._sampled_at is None else self._sampled_at + seconds
         self._stepped_at += seconds
@@ -115,7 +115,7 @@ class StallDetector:
         return seconds >= least or self._stopped_at is not None
 
     def times(self, now: float) -> tuple[float, float]:
-        """For how many seconds there was no progress, and in how many it counts as a hang."""
+        """Seconds without progress, and seconds until it counts as a hang."""
         if self._stopped_at is not None:
             return self._stopped_for(now), STOPPED_TIMEOUT - self._stopped_for(now)
         seconds = self.without_progress(now) or 0.0
@@ -149,7 +149,7 @@ class StallDetector:
         return 0.0 if self._stopped_at is None else now - self._stopped_at
 
     def _is_slow(self) -> bool:
-        """In a phase that takes long; or nothing has been learned, and nothing else bounds the first step."""
+        """True in a phase that takes long, or where nothing has been learned and nothing bounds the first step."""
         if any(sample.phase not in (None, "train") for sample in self._world):
             return True
         if self._step is None:
@@ -163,7 +163,7 @@ class StallDetector:
         return max(steps) != self._step if steps else computing or _activity_of(world) != _activity_of(self._world)
 
     def _is_computing(self, now: float, world: Sequence[RankSample]) -> bool:
-        """A rank that computes outside of a collective is alive, for as long as a slow phase may take.
+        """True while a rank computes outside of a collective: it is alive, for as long as a slow phase may take.
 
         Where no collective can be observed, as in a job of one rank, it may compute for ever.
         """
@@ -200,7 +200,7 @@ class StallDetector:
         self._world, self._sampled_at = world, now
 
     def _learn(self, now: float, step: int) -> None:
-        """A step may have taken all the time since the last change, however many were done in it."""
+        """Learn from a new step, which may have taken all the time since the last change, however many were done."""
         if self._step is not None and step > self._step:
             gap = now - self._stepped_at
             if self._steps_observed == 0 and self._began_at is not None:
@@ -211,7 +211,7 @@ class StallDetector:
         self._step, self._stepped_at = step, now
 
     def _learn_from_reports(self, world: Sequence[RankSample]) -> None:
-        """Many steps may be over before the first sample, and none follow: the ranks have counted them."""
+        """Learn from the ranks' own counts: many steps may be over before the first sample, and none follow."""
         known = [sample for sample in world if sample.reported_steps > MIN_STEPS and sample.steps_per_second]
         rates = [sample.steps_per_second for sample in known if sample.steps_per_second is not None]
         if rates:

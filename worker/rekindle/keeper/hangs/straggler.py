@@ -18,10 +18,10 @@ MIN_COLLECTIVES = 10  # within the window, for it to be lockstep at all
 
 @dataclass(frozen=True, slots=True)
 class CollectiveSample:
-    """The last collective that each rank has enqueued, and which ranks were behind all that time."""
+    """The last collective that each rank has enqueued, and which ranks lagged all that time."""
 
     enqueued: Mapping[int, int]
-    behind: frozenset[int]
+    lagging: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class StragglerDetector:
     _marked: set[int] = field(default_factory=set)
 
     def add(self, sample: CollectiveSample) -> list[StragglerEvent]:
-        """What this sample changes."""
+        """Add a sample; returns what it changes."""
         if self._samples and self._samples[-1].enqueued.keys() != sample.enqueued.keys():
             self._samples.clear()
         self._samples.append(sample)
@@ -50,7 +50,7 @@ class StragglerDetector:
         return [event for event in events if event is not None]
 
     def _update(self, rank: int) -> StragglerEvent | None:
-        share = sum(rank in each.behind for each in self._samples) / WINDOW
+        share = sum(rank in each.lagging for each in self._samples) / WINDOW
         if share >= MARKED_FROM and rank not in self._marked:
             self._marked.add(rank)
             return StragglerEvent(rank, share)
@@ -67,7 +67,7 @@ class StragglerDetector:
 
 @dataclass(slots=True)
 class WaitShares:
-    """Of which share of the samples, since they were last taken, did each rank wait for another?"""
+    """Share of the samples, since it was last taken, in which each rank waited for another."""
 
     _samples: int = 0
     _waited: dict[int, int] = field(default_factory=dict)  # samples, by rank
@@ -75,20 +75,20 @@ class WaitShares:
     def add(self, sample: CollectiveSample) -> None:
         self._samples += 1
         for rank in sample.enqueued:
-            waits = bool(sample.behind) and rank not in sample.behind
+            waits = bool(sample.lagging) and rank not in sample.lagging
             self._waited[rank] = self._waited.get(rank, 0) + waits
 
     def take(self) -> dict[int, float]:
-        """0 to 1 by rank; empty where no sample has come."""
+        """Take the shares, 0 to 1, by rank; empty where no sample has come."""
         shares = {rank: waited / self._samples for rank, waited in self._waited.items()}
         self._samples, self._waited = 0, {}
         return shares
 
 
-def ranks_behind(before: Mapping[int, int], after: Mapping[int, int]) -> frozenset[int]:
+def lagging_ranks(before: Mapping[int, int], after: Mapping[int, int]) -> frozenset[int]:
     """Ranks that had not yet enqueued, at the second query, what another had at the first.
 
-    Two queries, since the ranks are queried one after another: in one, the rank queried first seems to be behind.
+    Two queries, since the ranks are queried one after another: in one, the rank queried first seems to lag.
     """
-    leading = max(before.values(), default=0)
-    return frozenset(rank for rank, enqueued in after.items() if enqueued < leading)
+    highest = max(before.values(), default=0)
+    return frozenset(rank for rank, enqueued in after.items() if enqueued < highest)

@@ -19,18 +19,23 @@ from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.script_files import Checkpoint, Observations, name_pattern, shown_path
-from rekindle.keeper.observers.checkpoint_format import SHARD, recognize, shards_complete
-from rekindle.keeper.observers.checkpoint_sources import (
+from rekindle.keeper.observers.checkpoint_files import (
+    CHECKPOINT_DIRECTORY,
     MAX_FILES_IN_CHECKPOINT,
+    METADATA,
+    SHARD,
+    TORN,
     Candidate,
     CheckpointSources,
     Load,
     Version,
     is_record,
     path_pattern,
+    recognize,
+    shards_complete,
     size_and_time,
-)  # fmt: skip
-from rekindle.keeper.observers.files import walk_files
+    walk_files,
+)
 
 INTERVAL = 2.0  # seconds
 MAX_SECONDS = 0.2  # per call: a keeper that lists does not notice that a rank ends
@@ -43,11 +48,12 @@ _MAX_KNOWN_BEFORE = 500  # files examined for what was there before the first at
 _WEIGHTS = (".bin", ".ckpt", ".pt", ".pth", ".safetensors", ".tar")
 _KINDS = ("sharded", "torch", "safetensors", "file")  # of a directory with several the first
 _RECENT = 120.0  # seconds before the end in which a directory may have been in the making
+_MAX_TORN_FILES = 1_000  # of one torn checkpoint
 _CLOCK_TOLERANCE = 1.0  # seconds by which a file system's clock may differ
 
 
 class CheckpointTracker:
-    """One per attempt; make it before the ranks start. ``observed`` is what is stored, of earlier attempts too."""
+    """Follows the checkpoints of one attempt; make it before the ranks start. ``observed`` is what is stored."""
 
     def __init__(self, run_dir: RunDir, attempt: int, watch: Sequence[str] = (), *, lost: bool = False) -> None:
         """``watch``: paths of files or directories, absolute or relative to the working directory.
@@ -79,7 +85,7 @@ class CheckpointTracker:
         self._store(durable=False)
 
     def set_estimates(self, step: int | None, epoch: int | None) -> None:
-        """From printed lines; stored by the next scan."""
+        """Set estimates from printed lines; the next scan stores them."""
         self.observed.estimated_step, self.observed.estimated_epoch = step, epoch
 
     @property
@@ -110,7 +116,7 @@ class CheckpointTracker:
             self._next_scan = time.monotonic() + max(INTERVAL, _REST_FACTOR * (time.monotonic() - now))
 
     def finish(self) -> None:
-        """Once the ranks are gone: what is incomplete now stays so."""
+        """Finish once the ranks are gone: what is incomplete now stays so."""
         self._scan(LAST_MAX_SECONDS)
         self._mark_lacking()
         self.observed.ended = True
@@ -133,12 +139,12 @@ class CheckpointTracker:
         self._store(durable=False)
 
     def _drop_deleted(self) -> None:
-        """And all but the latest."""
+        """Forget deleted checkpoints and all but the latest."""
         kept = [each for each in self.observed.checkpoints if os.path.lexists(each.path)]
         self.observed.checkpoints = sorted(kept, key=lambda each: -each.written_at)[:MAX_CHECKPOINTS]
 
     def _store(self, *, durable: bool) -> None:
-        """What does not fit on a full disk is stored by the next call."""
+        """Store what is observed; what does not fit on a full disk is stored by the next call."""
         value = self.observed.to_json()
         if value != self._stored or durable:
             with suppress(OSError):
@@ -168,7 +174,7 @@ class CheckpointTracker:
         return any(path_pattern(self._sources.group(path)) in own for path in load.written_before())
 
     def _is_changed(self, candidate: Candidate) -> bool:
-        """Since this attempt began. Of a directory that was not listed then, the clock decides."""
+        """True for a change since this attempt began. In a directory that was not listed then, the clock decides."""
         if (before := self._before.get(candidate.path)) is not None:
             return before != candidate.version
         if not self._lost and candidate.path.startswith(self._roots):
@@ -191,7 +197,7 @@ class CheckpointTracker:
         return kind, complete
 
     def _update(self, path: str, changed: Sequence[Candidate]) -> None:
-        """The checkpoint at ``path`` after this attempt has written the ``changed`` files of it."""
+        """Update the checkpoint at ``path``, of which this attempt has written the ``changed`` files."""
         formats = [self._format(candidate) for candidate in changed]
         written_at = max(candidate.version[1] for candidate in changed) / 1e9
         files = list(walk_files(Path(path), MAX_FILES_IN_CHECKPOINT))  # none where it is a file
@@ -218,9 +224,9 @@ class CheckpointTracker:
         self.observed.checkpoints = [*others, checkpoint]
 
     def _mark_lacking(self) -> None:
-        """A directory that was written last and lacks a file of the one before it: its attempt ended too early.
+        """Mark a directory that was written last and lacks a file of the one before it: its attempt ended too early.
 
-        So it is with Trainer's, which writes ``trainer_state.json`` last and needs it first.
+        Trainer's is an example: it writes ``trainer_state.json`` last and needs it first.
         """
         directories = [each for each in self.observed.checkpoints if each.files and each.complete]
         for latest in directories:
@@ -234,7 +240,7 @@ class CheckpointTracker:
                 latest.complete = not lacking
 
     def _add_known_before(self) -> None:
-        """Checkpoints that came with the code or the command: the script may load them."""
+        """Add checkpoints that came with the code or the command: the script may load them."""
         names = (path for path in self._before if path.endswith(_WEIGHTS) or path.endswith(SHARD))
         for path in islice(names, _MAX_KNOWN_BEFORE):
             version = self._before[path]
@@ -247,3 +253,56 @@ class CheckpointTracker:
 
 def _written_at(checkpoint: Checkpoint) -> float:
     return checkpoint.written_at
+
+
+def move_torn(run_dir: RunDir, watch: Sequence[str] = ()) -> list[tuple[Checkpoint, str]]:
+    """Rename what the last attempt left incomplete, so that the script finds the checkpoint before it; with new paths.
+
+    Call it while nothing of the job runs. Moved is what cannot be loaded by its format, and was written by the last
+    attempt under a name that is not temporary. Where one of the same name was moved before, the next is moved only
+    when the script has tried to load it: one that never completes a checkpoint must not fill the disk.
+    """
+    observed = read_record(run_dir.observed, Observations)
+    if observed is None or not observed.ended:
+        return []
+    moved = []
+    for checkpoint in observed.checkpoints:
+        tried = checkpoint.loaded == observed.attempt
+        left_now = checkpoint.attempt == observed.attempt and not _torn_names(checkpoint.path)
+        protected = [str(run_dir.code), str(run_dir.root), *(str(run_dir.code / path) for path in watch)]
+        if not checkpoint.complete and (tried or left_now) and _is_movable(checkpoint, protected):
+            with suppress(OSError):
+                target = _free_name(f"{checkpoint.path}{TORN}{checkpoint.attempt}")
+                Path(checkpoint.path).rename(target)
+                moved.append((checkpoint, target))
+    return moved
+
+
+def _torn_names(path: str) -> list[str]:
+    directory, _, name = path.rpartition("/")
+    try:
+        return [each.name for each in Path(directory).iterdir() if each.name.startswith(name + TORN)]
+    except OSError:
+        return []
+
+
+def _is_movable(checkpoint: Checkpoint, protected: Sequence[str]) -> bool:
+    """True for an incomplete regular file, or a directory that holds nothing but an incomplete checkpoint."""
+    path = Path(checkpoint.path)
+    if any(f"{each}/".startswith(f"{path}/") for each in protected) or path.is_symlink():
+        return False
+    if path.is_dir():
+        files = list(walk_files(path, _MAX_TORN_FILES))
+        if checkpoint.lacks is not None:
+            return checkpoint.lacks not in {name_pattern(entry.path.removeprefix(f"{path}/")) for entry in files}
+        only_shards = all(entry.name.endswith(SHARD) or entry.name.startswith(METADATA) for entry in files)
+        formats = [found for entry in files if (found := recognize(Path(entry.path))) is not None]
+        complete = all(found.complete for found in formats) and shards_complete(files)
+        return not complete and (only_shards or bool(CHECKPOINT_DIRECTORY.fullmatch(path.name)))
+    found = recognize(path)
+    return found is not None and not found.complete
+
+
+def _free_name(name: str) -> str:
+    taken = [name, *(f"{name}-{number}" for number in range(2, 1000))]
+    return next(each for each in taken if not os.path.lexists(each))

@@ -4,8 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from rekindle.contract.debug_socket import collectives
 from rekindle.contract.processes import cpu_seconds, descendants, process_state
+from rekindle.contract.rank_traces import collectives
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import RankStatus

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rekindle.contract.processes import has_signal_handler
-from rekindle.contract.python_stacks import crash_dump, crashed_stack
+from rekindle.contract.rank_traces import crash_dump, crashed_stack
 from rekindle.contract.run_dir.paths import AttemptDir
 from rekindle.contract.run_dir.rank_records import STACK_SIGNAL
 from rekindle.contract.safe_open import read_end

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from rekindle.contract.connection_owner import NodePeers
 from rekindle.contract.environment import NODE, NODE_PEERS, NODE_PLAN
-from rekindle.contract.node_peers import NodePeers
 from rekindle.contract.run_dir.json_records import Count, JsonRecord, Line
 
 _GLOO = "GLOO_SOCKET_IFNAME"

@@ -25,9 +25,8 @@ from typing import NoReturn, Protocol
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # which is public all the same
 
-from rekindle.contract.node_peers import NodePeers, OwnerServer
+from rekindle.contract.connection_owner import Address, NodePeers, OwnerServer, peer_uid
 from rekindle.contract.processes import die_with_parent, set_process_name
-from rekindle.contract.socket_owner import Address, peer_uid
 from rekindle.keeper.torchrun.node_plan import NodePlan
 
 HOST = "127.0.0.1"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rekindle.contract.run_dir.rank_records import MetricPoint
-from rekindle.contract.score import Score, metric_of
+from rekindle.contract.run_dir.snapshot_dir import SnapshotScore, metric_of
 from rekindle.training.reporter import reporter
 from rekindle.training.sampler import Position, TrainingProgress
 from rekindle.training.snapshots.snapshot_schedule import SnapshotSchedule
@@ -29,7 +29,7 @@ class BestTracker:
     """
 
     monitor: str | None
-    best: Score | None = None  # of the best snapshot on disk
+    best: SnapshotScore | None = None  # of the best snapshot on disk
     logged: bool = False  # the metric was logged
     _value: float = math.nan
     _step: int = -1  # at which it was logged last
@@ -47,18 +47,18 @@ class BestTracker:
             if (value := point.values.get(name)) is not None:
                 self.logged, self._value, self._step = True, value, point.step
 
-    def score_of(self, step: int) -> Score | None:
+    def score_of(self, step: int) -> SnapshotScore | None:
         """Score of a snapshot of ``step``, the one that was finished last; None where the metric was not logged."""
         if self.monitor is None or step != self._step or not math.isfinite(self._value):
             return None
-        return Score(self.monitor, self._value)
+        return SnapshotScore(self.monitor, self._value)
 
     def would_be_best(self, step: int) -> bool:
         """True where a snapshot of ``step`` would be the best."""
         score = self.score_of(step)
         return score is not None and score.is_better_than(self.best)
 
-    def on_saved(self, score: Score | None) -> None:
+    def on_saved(self, score: SnapshotScore | None) -> None:
         """Note that a snapshot of ``score`` is on disk."""
         if score is not None and score.is_better_than(self.best):
             self.best = score
@@ -79,7 +79,7 @@ class AsyncSaver:
     best: BestTracker
     saved: Position | None  # of the latest snapshot on disk
     _position: Position | None = None  # of the pending snapshot
-    _score: Score | None = None  # of the pending snapshot
+    _score: SnapshotScore | None = None  # of the pending snapshot
     _shm_cost: float | None = None  # seconds that training waited for the pending one, if it is in shared memory
     _seconds: float = 0.0  # that training has waited for snapshots, in total
 

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from rekindle.contract.files import atomic_write, fsync_directory
-from rekindle.contract.run_dir.snapshots import (
+from rekindle.contract.run_dir.snapshot_dir import (
     MANIFEST,
     BadSnapshotError,
-    FileRecord,
     Manifest,
     SnapshotDir,
+    SnapshotFile,
+    SnapshotScore,
     read_pins,
     step_name,
     step_of,
 )
-from rekindle.contract.score import Score
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class SnapshotStorage(SnapshotDir):
     def temporary(self, step: int) -> Path:
         return self._marked("tmp", step)
 
-    def scores(self) -> dict[int, Score]:
+    def scores(self) -> dict[int, SnapshotScore]:
         """Read the scores of the snapshots that have one, by step."""
         manifests = (self.manifest(step) for step in self.steps())
         return {found.step: found.score for found in manifests if found is not None and found.score is not None}
@@ -164,7 +164,7 @@ def verify(directory: Path, *, step: int, job_id: str | None, timeout: float = 0
 
 
 def verify_files(
-    directory: Path, files: Mapping[str, FileRecord], *, content: bool = True, timeout: float = 0.0
+    directory: Path, files: Mapping[str, SnapshotFile], *, content: bool = True, timeout: float = 0.0
 ) -> None:
     """Verify ``files`` alone, like ``verify``: what rank 0 has verified, as another machine sees it.
 
@@ -219,7 +219,7 @@ def _read_manifest(directory: Path) -> Manifest:
         raise BadSnapshotError(f"it cannot be read: {error}") from error
 
 
-def _verify_files(directory: Path, files: Mapping[str, FileRecord], *, content: bool = True) -> None:
+def _verify_files(directory: Path, files: Mapping[str, SnapshotFile], *, content: bool = True) -> None:
     for name, record in files.items():
         try:
             _verify_file(directory, name, record, content=content)
@@ -229,7 +229,7 @@ def _verify_files(directory: Path, files: Mapping[str, FileRecord], *, content: 
             raise BadSnapshotError(f"it cannot be read: {error}") from error
 
 
-def _verify_file(directory: Path, name: str, record: FileRecord, *, content: bool = True) -> None:
+def _verify_file(directory: Path, name: str, record: SnapshotFile, *, content: bool = True) -> None:
     """Open the file before its size is asked: a network file system compares only an opened one with its server."""
     digest = hashlib.sha256()
     with (directory / name).open("rb") as file:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 from torch import Tensor
 
-from rekindle.contract.run_dir.snapshots import shard_file
+from rekindle.contract.run_dir.snapshot_dir import shard_file
 from rekindle.training.snapshots.state_files import copy_mapping
 
 if TYPE_CHECKING:  # two seconds to import, and only a script that imported it has a DTensor

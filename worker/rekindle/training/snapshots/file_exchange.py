@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from rekindle.contract.run_dir.snapshots import FileRecord
+from rekindle.contract.run_dir.snapshot_dir import SnapshotFile
 from rekindle.training.process_group import World
 
 _CHUNK = 4 << 20  # bytes of a message
@@ -62,7 +62,7 @@ class FileStream:
 
     peer: int
     directory: Path
-    files: Mapping[str, FileRecord]
+    files: Mapping[str, SnapshotFile]
     problem: str | None = None
 
     def read(self) -> Iterator[bytearray]:
@@ -112,7 +112,7 @@ def exchange(world: World, outgoing: Sequence[FileStream], incoming: Sequence[Fi
 class _Verified:
     """A file whose bytes are compared with its record when it is closed; its errors become its ``problem``."""
 
-    def __init__(self, path: Path, record: FileRecord, mode: str) -> None:
+    def __init__(self, path: Path, record: SnapshotFile, mode: str) -> None:
         self.problem: str | None = None
         self._path, self._record, self._mode = path, record, mode
         self._file: FileIO | None = None

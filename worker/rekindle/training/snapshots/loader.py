@@ -9,7 +9,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
-from rekindle.contract.run_dir.snapshots import MODEL, BadSnapshotError, Manifest, rank_file, shard_file
+from rekindle.contract.run_dir.snapshot_dir import MODEL, BadSnapshotError, Manifest, rank_file, shard_file
 from rekindle.training.process_group import World
 from rekindle.training.reporter import reporter
 from rekindle.training.snapshots.directory import CACHE_TIMEOUT, refresh, verify, verify_files

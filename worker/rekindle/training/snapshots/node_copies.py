@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from rekindle.contract.run_dir.snapshots import (
+from rekindle.contract.run_dir.snapshot_dir import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
     BadSnapshotError,

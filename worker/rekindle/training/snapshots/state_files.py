@@ -13,14 +13,14 @@ from typing import IO, Any, cast
 import torch
 from torch import Tensor
 
-from rekindle.contract.run_dir.snapshots import FileRecord
+from rekindle.contract.run_dir.snapshot_dir import SnapshotFile
 
 SAFETENSORS = ".safetensors"
 _SCALARS = (type(None), bool, int, float, complex, str, bytes, bytearray)
 _CONTAINERS = (dict, OrderedDict, Counter, list, tuple, set, torch.Size)
 
 
-def write_state(path: Path, state: dict[str, Any]) -> FileRecord:
+def write_state(path: Path, state: dict[str, Any]) -> SnapshotFile:
     """Write ``state`` durably. Raises OSError where the disk does not accept it."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
@@ -33,7 +33,7 @@ def write_state(path: Path, state: dict[str, Any]) -> FileRecord:
             raise
         file.flush()
         os.fsync(file.fileno())
-    return FileRecord(hashing.written, hashing.sha256.hexdigest())
+    return SnapshotFile(hashing.written, hashing.sha256.hexdigest())
 
 
 def read_state(path: Path) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from threading import Thread
 from typing import Any, cast
 
 from rekindle.contract.environment import RankEnv
-from rekindle.contract.run_dir.snapshots import MODEL, rank_file, shard_file
-from rekindle.contract.score import Score, best_step
+from rekindle.contract.run_dir.snapshot_dir import MODEL, SnapshotScore, best_step, rank_file, shard_file
 from rekindle.training.process_group import World, joined_world
 from rekindle.training.reporter import reporter
 from rekindle.training.snapshots.directory import SnapshotStorage
@@ -117,7 +116,7 @@ class Snapshots:
         rank_state: dict[str, Any],
         *,
         validator: Validator | None = None,
-        score: Score | None = None,
+        score: SnapshotScore | None = None,
         to_shm: bool = False,
     ) -> None:
         """Copy the states and have them written by a thread: training may change them on return.
@@ -176,7 +175,7 @@ class Snapshots:
         """Load what ``restore`` does, without reporting it: for a training that rolls back while it runs."""
         return self._loader.load(self._shm)
 
-    def best_score(self) -> Score | None:
+    def best_score(self) -> SnapshotScore | None:
         """Score of the best snapshot on disk, on every rank; None where no snapshot has a score."""
         scores = self._disk.storage.scores() if self.is_coordinator else {}
         best = best_step(scores)

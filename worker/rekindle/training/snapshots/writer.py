@@ -14,8 +14,15 @@ from typing import Any, TypeVar
 import torch
 
 from rekindle.contract.files import read_json
-from rekindle.contract.run_dir.snapshots import MODEL, BadSnapshotError, FileRecord, Manifest, shard_file
-from rekindle.contract.score import Score, best_step
+from rekindle.contract.run_dir.snapshot_dir import (
+    MODEL,
+    BadSnapshotError,
+    Manifest,
+    SnapshotFile,
+    SnapshotScore,
+    best_step,
+    shard_file,
+)
 from rekindle.training.process_group import World
 from rekindle.training.snapshots.directory import CACHE_TIMEOUT, SnapshotStorage, make_directory, verify, write_manifest
 from rekindle.training.snapshots.dtensor_io import KeyPath, ShardSlice, check_coverage, slices_of
@@ -70,14 +77,14 @@ class Staged:
     files: dict[str, dict[Any, Any]]
     validate: Callable[[], str | None]
     bytes: int  # that the tensors take
-    score: Score | None
+    score: SnapshotScore | None
 
 
 @dataclass(frozen=True, slots=True)
 class RankWrite:
     """What one rank has written of a snapshot."""
 
-    files: dict[str, FileRecord] = field(default_factory=dict)
+    files: dict[str, SnapshotFile] = field(default_factory=dict)
     invalid: str | None = None  # the reason by ``Staged.validate``
     problem: str | None = None  # this snapshot fails; the next may succeed
     error: str | None = None  # every snapshot would fail

@@ -1,4 +1,4 @@
-"""What GPUs use, as the NVIDIA driver's own library (NVML) reports it, called through ctypes.
+"""What NVIDIA's driver reports: what GPUs use, by its own library (NVML) through ctypes, and its messages by number.
 
 Keeper and server read usage here. Which GPUs, links and processes there are, only the server asks, by nvidia-ml-py: a
 job's interpreter need have nothing but torch. NVML makes no CUDA context. It is closed after each reading or wait:
@@ -19,6 +19,29 @@ _CORE_SENSOR = 0  # NVML_TEMPERATURE_GPU
 _Memory = ctypes.c_ulonglong * 3  # nvmlMemory_t, in bytes: total, free, used
 _MAX_PROCESSES = 1024
 _Utilization = ctypes.c_uint * 2  # nvmlUtilization_t, in percent of the driver's last sampling period: GPU, memory
+
+XIDS = {  # messages by number, as the catalogue of Xids of Ampere and newer GPUs has them
+    48: "a memory error that cannot be corrected",
+    62: "its own controller has stopped",
+    64: "a damaged row of its memory could not be replaced",
+    74: "an error of NVLink",
+    79: "the GPU has fallen off the bus",
+    95: "a memory error that was not contained",
+    110: "a fault of its security controller",
+    119: "its system processor does not respond",
+    120: "an error of its system processor",
+    140: "a memory error that cannot be corrected",
+    143: "it could not be initialised",
+    145: "an error of NVLink",
+    149: "an error of NVLink",
+}
+"""After these a GPU needs a reset or a repair; the others concern one job."""
+
+HARDWARE_XIDS = XIDS.keys() | {94, 136, 154}
+"""Also a memory error that was contained, a link that was not trained, and that a reset is needed: the hardware failed.
+
+Not 63, which records that a row will be replaced, and not 92 and 121, which count errors that were corrected.
+"""
 
 
 class _Process(ctypes.Structure):
@@ -57,7 +80,7 @@ class GpuReading:
 
 
 class Driver:
-    """NVML, open from ``with`` on. What is lost, or where there is no driver or it does not answer, is None."""
+    """NVML, open from ``with`` on. Answers are None for a lost GPU, without a driver, and where it does not answer."""
 
     def __init__(self, library: str = LIBRARY) -> None:
         self._library, self._nvml = library, None
@@ -77,7 +100,7 @@ class Driver:
         return [None if (gpu := self._find(device)) is None else _read(self._nvml, gpu) for device in devices]
 
     def processes(self, devices: Sequence[str]) -> set[int] | None:
-        """Pids of those that compute on ``devices``."""
+        """Pids of the processes that compute on ``devices``; None where that is not known."""
         found = set[int]()
         for device in devices:
             gpu, count, listed = self._find(device), ctypes.c_uint(_MAX_PROCESSES), (_Process * _MAX_PROCESSES)()
@@ -90,7 +113,7 @@ class Driver:
         return found
 
     def bus_ids(self, devices: Sequence[str]) -> set[str] | None:
-        """Where ``devices`` are on the PCI bus, as in the kernel's log (``0000:3b:00``); None unless all are known."""
+        """Bus ids of ``devices``, as in the kernel's log (``0000:3b:00``); None unless all are known."""
         found = set[str]()
         for device in devices:
             gpu, answer = self._find(device), _PciInfo()
@@ -131,7 +154,7 @@ def _read(nvml: Any, gpu: ctypes.c_void_p) -> GpuReading:
 
 
 def _ask(nvml: Any, name: str, *arguments: Any, answer: Any) -> Any:
-    """``answer`` as the driver has filled it in, or None where this GPU, or this driver, does not support the call."""
+    """Have the driver fill in ``answer``; None where this GPU, or this driver, does not support the call."""
     with suppress(AttributeError):  # an older driver has no such function
         passed = [ctypes.byref(each) if isinstance(each, ctypes.c_uint) else each for each in arguments]
         return answer if getattr(nvml, name)(*passed, ctypes.byref(answer)) == 0 else None

@@ -1,21 +1,138 @@
-"""Where a script's checkpoints may be: what its ranks recorded, listed again and again, and what is listed anyway."""
+"""A script's checkpoints in the file system: where they may be, and which file is one.
 
+A file is a checkpoint, and a complete one, by its first and last bytes, never by its name. Nothing is unpickled and no
+tensor is read. What is not recognized (a pickle, an archive of numpy) is no checkpoint unless it is in a directory that
+is for nothing else.
+"""
+
+import json
 import os
 import re
+import struct
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 from rekindle.contract.files import read_lines
 from rekindle.contract.run_dir.json_records import structure
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.script_files import Checkpoint, FileRecord, FileUse, name_pattern
-from rekindle.contract.run_dir.snapshots import step_of
-from rekindle.keeper.observers.checkpoint_format import CHECKPOINT_DIRECTORY, METADATA, SHARD, TORN
-from rekindle.keeper.observers.files import walk_files
+from rekindle.contract.run_dir.snapshot_dir import step_of
+from rekindle.contract.safe_open import open_regular
+
+METADATA = ".metadata"
+"""What torch.distributed.checkpoint renames into its directory when all shards are written."""
+
+SHARD = ".distcp"
+TORN = ".torn-"
+"""In the name of a checkpoint that was moved away because it cannot be loaded."""
+
+CHECKPOINT_DIRECTORY = re.compile(
+    r"(?:.*[^a-z])?(?:checkpoint|ckpt|epoch|step|global_?step|iter|iteration|snapshot)[-_=]?\d+(?:[^a-z].*)?", re.I
+)
+"""A directory with a number that is one checkpoint: Trainer's, Accelerate's, DeepSpeed's, Megatron's."""
+
+_ZIP, _ZIP_END = b"PK\x03\x04", b"PK\x05\x06"
+_ZIP_END_SIZE = 22  # bytes: torch writes no comment after it
+_TORCH_ENTRY = (b"/data.pkl", b"/version", b"/byteorder", b"/.format_version", b"/constants.pkl")
+_TORCH_LEGACY = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # torch.serialization.MAGIC_NUMBER, pickled
+_MAX_HEADER = 100 << 20  # bytes, the limit of safetensors itself
+_MAX_PARSED = 4 << 20  # bytes of a header that the keeper parses
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Format of a checkpoint. ``complete``: the file ends as its format demands, as far as that shows."""
+
+    kind: str
+    complete: bool
+
+
+def recognize(path: Path) -> Format | None:
+    """Recognize the format of a file; None for what is no checkpoint, and for what cannot be read."""
+    if path.name.endswith(SHARD):
+        return Format("sharded", complete=True)  # its directory shows whether it is, by METADATA
+    try:
+        with open_regular(path) as file:
+            return _recognize(file, os.fstat(file.fileno()).st_size)
+    except OSError:
+        return None
+
+
+def shards_complete(files: Sequence[os.DirEntry[str]]) -> bool:
+    """True where no shard is missing: torch.distributed.checkpoint renames its metadata into place after the last."""
+    shards = [_modified(entry) for entry in files if entry.name.endswith(SHARD)]
+    metadata = [_modified(entry) for entry in files if entry.name == METADATA]
+    return not shards or (bool(metadata) and max(metadata) >= max(shards))
+
+
+def _modified(entry: os.DirEntry[str]) -> int:
+    """Time of modification in ns; 0 for what is gone."""
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _recognize(file: BinaryIO, size: int) -> Format | None:
+    head = file.read(256)
+    if head.startswith(_ZIP):
+        name = head[30 : 30 + int.from_bytes(head[26:28], "little")]
+        return Format("torch", _ends_zip(file, size)) if name.endswith(_TORCH_ENTRY) else None
+    if head.startswith(_TORCH_LEGACY):
+        return Format("torch", complete=True)
+    if len(head) > 9 and head[8:9] == b"{" and 2 <= (length := struct.unpack("<Q", head[:8])[0]) <= _MAX_HEADER:
+        return _safetensors(file, size, length)
+    return None
+
+
+def _ends_zip(file: BinaryIO, size: int) -> bool:
+    file.seek(max(0, size - _ZIP_END_SIZE))
+    return file.read(4) == _ZIP_END
+
+
+def _safetensors(file: BinaryIO, size: int, length: int) -> Format | None:
+    if size < 8 + length:
+        return Format("safetensors", complete=False)
+    if length > _MAX_PARSED:
+        return Format("safetensors", complete=True)
+    file.seek(8)
+    try:
+        header = json.loads(file.read(length))
+        tensors = [each for name, each in header.items() if name != "__metadata__"]
+        end = max((int(each["data_offsets"][1]) for each in tensors), default=0)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        return None
+    return Format("safetensors", complete=size >= 8 + length + end)
+
+
+MAX_ENTRIES = 20_000
+MAX_DEPTH = 10
+
+
+def walk_files(root: Path, max_entries: int = MAX_ENTRIES) -> Iterator[os.DirEntry[str]]:
+    """List the regular files below ``root``, those of upper directories first, until ``max_entries`` names were read.
+
+    No link is followed, nothing hidden is entered; what cannot be read, or is deeper than ``MAX_DEPTH``, is skipped.
+    """
+    queue = deque([(str(root), 0)])
+    left = max_entries
+    while queue:
+        directory, depth = queue.popleft()
+        with suppress(OSError), os.scandir(directory) as entries:
+            found = list(islice(entries, left))
+            left -= len(found)
+            for entry in found:
+                if entry.is_file(follow_symlinks=False):
+                    yield entry
+                elif entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH and not entry.name.startswith("."):
+                    queue.append((entry.path, depth + 1))
+
 
 MAX_FILES_IN_CHECKPOINT = 200
 _MAX_LISTED = 5_000  # names of a directory that a rank wrote to
@@ -54,7 +171,7 @@ class Load:
 
 
 class CheckpointSources:
-    """Of one attempt. ``temporary`` are patterns of names that the script renames when they are whole."""
+    """Where one attempt's checkpoints are. ``temporary``: patterns of names that the script renames when whole."""
 
     def __init__(self, run_dir: RunDir, attempt: int, watch: Sequence[str], temporary: list[str]) -> None:
         self._run_dir, self._attempt, self.temporary = run_dir, attempt, temporary
@@ -70,7 +187,7 @@ class CheckpointSources:
         self._directories: set[str] = set()  # patterns of those that are one checkpoint each
 
     def add_known(self, checkpoint: Checkpoint) -> None:
-        """Look for ``checkpoint`` and others of its kind."""
+        """Expect ``checkpoint`` and others of its kind."""
         self._add_pattern(checkpoint.path)
         if checkpoint.files:
             self._directories.add(path_pattern(checkpoint.path))
@@ -139,7 +256,7 @@ class CheckpointSources:
             yield Candidate(entry.path, size_and_time(entry))
 
     def _matching(self, directory: str, patterns: set[str]) -> Iterator[Candidate]:
-        """What has the name of a written file, or is in a directory that has the name of a renamed one."""
+        """Candidates with the name of a written file, or in a directory with the name of a renamed one."""
         with suppress(OSError), os.scandir(directory) as entries:
             for entry in islice(entries, _MAX_LISTED):
                 if name_pattern(entry.name) not in patterns:

@@ -1,7 +1,11 @@
-"""Messages by which ranks, agent and server wake a job's keeper, through the control FIFO of the run directory."""
+"""Messages by which ranks, agent and server wake a job's keeper, through the control FIFO of the run directory.
+
+Among them are the faults that a user may inject into a job of their own, to measure what they cost.
+"""
 
 import json
 import os
+import signal
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,12 +13,31 @@ from enum import StrEnum
 from signal import NSIG
 from typing import Annotated
 
-from rekindle.contract.chaos import Fault
 from rekindle.contract.files import append_line
 from rekindle.contract.run_dir.json_records import Count, JsonRecord, Range
 from rekindle.contract.run_dir.paths import RunDir
 
 MAX_MESSAGE_BYTES = 4096  # Linux's PIPE_BUF, up to which writes of several processes never mix
+CHAOS_SIGNAL = signal.SIGRTMIN + 8  # on request only: makes a rank inject the fault that ``RankDir.chaos`` names
+
+
+class Fault(StrEnum):
+    """What can go wrong on demand."""
+
+    KILL = "kill"  # SIGKILL to a rank
+    STOP = "stop"  # SIGSTOP to a rank: it exists, but does not run
+    CRASH = "crash"  # SIGSEGV to a rank
+    RAISE = "raise"  # an exception in a rank's main thread
+    HANG = "hang"  # a rank's main thread sleeps for ever
+    OOM = "oom"  # a rank raises MemoryError, as an allocation that cannot be served does
+    AGENT = "agent"  # SIGKILL to torchrun
+    KEEPER = "keeper"  # SIGKILL to the keeper: the server starts another
+    CORRUPT_SNAPSHOT = "corrupt-snapshot"  # one bit of the latest snapshot flips
+
+
+SELF_INFLICTED = frozenset({Fault.RAISE, Fault.HANG, Fault.OOM})  # faults that the rank injects into itself
+
+RANK_FAULTS = SELF_INFLICTED | {Fault.KILL, Fault.STOP, Fault.CRASH}  # faults that need a rank
 
 
 class MessageType(StrEnum):
@@ -47,7 +70,7 @@ class ControlMessage(JsonRecord):
 
 
 def parse_message(line: bytes) -> ControlMessage | None:
-    """None for a line that is no valid message."""
+    """Read one message; None for a line that is no valid one."""
     try:
         return ControlMessage.from_json(json.loads(line)) if len(line) <= MAX_MESSAGE_BYTES else None
     except (ValueError, RecursionError):

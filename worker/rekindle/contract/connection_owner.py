@@ -1,7 +1,8 @@
-"""Which user of another node holds the other end of a TCP connection: its kernel is asked through a server there.
+"""Which user is at the other end of a TCP connection, on this machine or on another node of a cluster.
 
-torch asks nobody who he is, and a node of a cluster may have users that the job's does not trust. Each node of an
-attempt answers, at the same port, to those who know the attempt's secret, and signs what it answers.
+The kernel answers about its own machine to any user (sock_diag(7)), in one message, however many connections there are.
+torch does not authenticate peers, and a node of a cluster may have users that the job's does not trust: each node of an
+attempt answers about its own, at the same port, to those who know the attempt's secret, and signs what it answers.
 """
 
 import hmac
@@ -9,16 +10,60 @@ import json
 import os
 import socket
 import socketserver
+import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
-from rekindle.contract.socket_owner import Address, uid_of
+_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST = 4, 20, 1
+_ESTABLISHED, _ANY_STATE, _NO_COOKIE = 1, 0xFFFFFFFF, 0xFFFFFFFF
+_HEADER = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
+_REQUEST = struct.Struct("=BBBxI 2s2s 16s16s I II")  # inet_diag_req_v2; ports and addresses in network order
+_ANSWER = struct.Struct("=BBBB 2s2s 16s16s I II I I I I")  # inet_diag_msg, up to the user's id
+
+Address = tuple[str, int]  # IPv4
 
 TIMEOUT = 5.0  # seconds, for each step of asking
 _MAX_LINE = 4096
 _DIGEST = "sha256"
 _UNKNOWN = "unknown"
+
+
+def peer_uid(connection: socket.socket) -> int | None:
+    """The user whose process holds the other end of ``connection``, which is IPv4; None where that is not open here.
+
+    Raises OSError where the kernel does not answer, such as in a sandbox that forbids it.
+    """
+    return uid_of(connection.getpeername()[:2], connection.getsockname()[:2])
+
+
+def uid_of(local: Address, remote: Address) -> int | None:
+    """The user who owns the established connection that is ``local`` here and leads to ``remote``; None for none.
+
+    A socket that is closed or only listens counts as none: the kernel may name the wrong user for it.
+    """
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG) as kernel:
+        kernel.settimeout(5)
+        request = _REQUEST.pack(
+            socket.AF_INET, socket.IPPROTO_TCP, 0, _ANY_STATE, _port(local), _port(remote), _host(local), _host(remote),
+            0, _NO_COOKIE, _NO_COOKIE,
+        )  # fmt: skip
+        size = _HEADER.size + len(request)
+        kernel.sendto(_HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0) + request, (0, 0))
+        answer = kernel.recv(4096)
+    if _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:  # an error message: there is no such socket
+        return None
+    _, state, _, _, local_port, remote_port, *_, uid = _ANSWER.unpack_from(answer, _HEADER.size)
+    is_it = state == _ESTABLISHED and (local_port, remote_port) == (_port(local), _port(remote))
+    return uid if is_it else None
+
+
+def _port(address: Address) -> bytes:
+    return address[1].to_bytes(2, "big")
+
+
+def _host(address: Address) -> bytes:
+    return socket.inet_aton(address[0]) + bytes(12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +79,7 @@ class NodePeers:
 
     @classmethod
     def from_text(cls, text: str) -> Self | None:
-        """None where ``text`` is not what ``to_text`` makes."""
+        """Read what ``to_text`` makes; None for any other text."""
         with suppress(ValueError):
             port, secret, *addresses = text.split()
             return cls(tuple(addresses), int(port), secret.removeprefix("-"))
@@ -63,7 +108,7 @@ class NodePeers:
 
 
 class OwnerServer(socketserver.ThreadingTCPServer):
-    """Answers at ``address`` who holds this node's end of a connection. Raises OSError where the port is taken."""
+    """Server at ``address`` that answers who holds this node's end of a connection. Raises OSError for a taken port."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -96,7 +141,7 @@ def _owner(local: Address, remote: Address) -> int | str | None:
 
 
 def _signed(secret: str, text: str, question: str = "") -> bytes:
-    """A line; an answer is signed together with its ``question``, so that it answers no other."""
+    """Make a signed line; an answer is signed together with its ``question``, so that it answers no other."""
     return f"{_digest(secret, text, question)} {text}\n".encode()
 
 

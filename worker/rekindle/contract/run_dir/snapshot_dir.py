@@ -9,7 +9,8 @@
 
 import hashlib
 import json
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +20,6 @@ from rekindle.contract.files import read_json, write_json
 from rekindle.contract.job import MAX_RANKS
 from rekindle.contract.run_dir.json_records import Count, Line, Range, structure
 from rekindle.contract.safe_open import open_regular
-from rekindle.contract.score import Score
 
 MANIFEST = "manifest.json"
 MODEL = "model.pt"  # the state that all ranks share, saved once
@@ -41,12 +41,12 @@ def step_of(name: str) -> int | None:
 
 
 def rank_file(rank: int) -> str:
-    """The state of one rank alone."""
+    """Name of the file with the state of one rank alone."""
     return f"rank-{rank}.pt"
 
 
 def shard_file(rank: int) -> str:
-    """The shards that one rank saves of sharded tensors; all ranks have one, or none has."""
+    """Name of the file with one rank's shards of sharded tensors; all ranks have one, or none has."""
     return f"shards-{rank}.pt"
 
 
@@ -89,20 +89,58 @@ def read_pins(path: Path) -> frozenset[int]:
 
 
 def write_pins(path: Path, steps: Collection[int]) -> None:
-    """In force for every deletion that begins after the return."""
+    """Store the pins, which hold for every deletion that begins after the return."""
     write_json(path, {"steps": sorted(steps)})
 
 
 def read_void_attempt(path: Path) -> int:
-    """The latest attempt whose snapshots in memory must not be used any more, on no machine; 0 where all may be."""
+    """The latest attempt whose snapshots in memory no machine may use any more; 0 where all may be used."""
     value = read_json(path)
     attempt = value.get("attempt") if isinstance(value, dict) else None
     return attempt if type(attempt) is int else 0
 
 
 def write_void_attempt(path: Path, attempt: int) -> None:
-    """In force on every machine from the next restart on, whatever is left in its memory."""
+    """Store the void attempt, which holds on every machine from the next attempt on, whatever its memory has."""
     write_json(path, {"attempt": attempt})
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotScore:
+    """How good a snapshot is. ``by``: the name of a logged metric, with ``-`` before it where less is better."""
+
+    by: str
+    value: float
+
+    @property
+    def sort_key(self) -> float:
+        return -self.value if self.by.startswith("-") else self.value
+
+    def is_better_than(self, other: "SnapshotScore | None") -> bool:
+        """Whether a snapshot of this score is to be the best instead of one of ``other``, taken by the same metric.
+
+        Scores by another metric cannot be compared: the new one goes before them. An equal one changes nothing.
+        """
+        if not math.isfinite(self.value):
+            return False
+        return other is None or other.by != self.by or self.sort_key > other.sort_key
+
+
+def metric_of(by: str) -> str:
+    """The name of the metric. Raises ValueError where ``by`` has none."""
+    name = by.removeprefix("-")
+    if not name.strip() or name != name.strip():
+        raise ValueError(f"best must be the name of a logged metric, 'accuracy' or '-loss', not {by!r}")
+    return name
+
+
+def best_step(scores: Mapping[int, SnapshotScore]) -> int | None:
+    """The step of the best snapshot by the metric of the latest one that has a score; of equal ones the oldest."""
+    best: int | None = None
+    for step in sorted(scores):
+        if scores[step].is_better_than(None if best is None else scores[best]):
+            best = step
+    return best
 
 
 class BadSnapshotError(Exception):
@@ -110,7 +148,7 @@ class BadSnapshotError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class FileRecord:
+class SnapshotFile:
     """One file of a snapshot."""
 
     bytes: Count
@@ -128,12 +166,12 @@ class Manifest:
     created_at: float  # seconds since the epoch
     generation: Line
     torch: Line
-    files: dict[str, FileRecord]
-    score: Score | None = None  # not written where there is none
+    files: dict[str, SnapshotFile]
+    score: SnapshotScore | None = None  # not written where there is none
 
     @property
     def sharded(self) -> bool:
-        """The ranks saved shards of tensors."""
+        """True where the ranks saved shards of tensors."""
         return shard_file(0) in self.files
 
     @property
@@ -144,11 +182,11 @@ class Manifest:
 
     @property
     def size(self) -> int:
-        """Bytes of all files together."""
+        """Bytes of all files of the snapshot together."""
         return sum(record.bytes for record in self.files.values())
 
     def encoded(self) -> bytes:
-        """The file, to the byte."""
+        """Encode the manifest, always to the same bytes."""
         fields = {"format": _FORMAT, **asdict(self)}
         if self.score is None:
             del fields["score"]
@@ -156,7 +194,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Raises BadSnapshotError where ``data`` is not, to the byte, a manifest of the format known here."""
+        """Read a manifest. Raises BadSnapshotError where ``data`` is not, to the byte, one of the format known here."""
         try:
             fields = dict(json.loads(data))
             checksum = fields.pop("sha256", None)
@@ -176,7 +214,7 @@ class Manifest:
         return manifest
 
     def _lists_all_files(self) -> bool:
-        """And no other, whose name could lead out of the directory. Counted first, as ``world_size`` may be huge."""
+        """True for all files and no other, whose name could lead out of it. Counts first: ``world_size`` may be big."""
         kinds = (rank_file, shard_file) if self.sharded else (rank_file,)
         if len(self.files) != 1 + self.world_size * len(kinds):
             return False
@@ -184,5 +222,5 @@ class Manifest:
 
 
 def _checksum(fields: dict[str, Any]) -> str:
-    """The manifest's own, over all its other fields."""
+    """The manifest's checksum over all its other fields."""
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

@@ -30,7 +30,7 @@ class NoMatchError(Exception):
 
 
 def unknown_placeholders(arguments: Iterable[str], *, conditions: bool) -> list[str]:
-    """What ``fill_in`` could not replace; ``conditions``: ``{exists:…}`` may be an argument of its own."""
+    """Placeholders that could not be filled in; ``conditions``: ``{exists:…}`` may be an argument of its own."""
     return [
         f"{{{name}}}"
         for argument in arguments
@@ -41,7 +41,7 @@ def unknown_placeholders(arguments: Iterable[str], *, conditions: bool) -> list[
 
 
 def attempt_arguments(spec: JobSpec, run_dir: RunDir, attempt: int) -> list[str]:
-    """What the script of this attempt gets.
+    """Arguments of the script in this attempt.
 
     ``on_restart`` is appended where an earlier attempt may have saved something, that is from the second one on and in
     a job that continues another; none of it where a condition in it is not met.
@@ -56,14 +56,14 @@ def attempt_arguments(spec: JobSpec, run_dir: RunDir, attempt: int) -> list[str]
 
 
 def write_arguments(spec: JobSpec, run_dir: RunDir, attempt: int) -> None:
-    """Once, before the ranks start, so that all of them get the same. Raises OSError."""
+    """Write the script's arguments once, before the ranks start, so that all get the same. Raises OSError."""
     directory = run_dir.attempt(attempt)
     directory.root.mkdir(parents=True, exist_ok=True)
     write_json(directory.arguments, attempt_arguments(spec, run_dir, attempt), durable=False)
 
 
 def read_arguments(run_dir: RunDir, attempt: int) -> list[str] | None:
-    """None where there is no list of arguments."""
+    """The script's arguments in this attempt; None where no list of them is stored."""
     value = read_json(run_dir.attempt(attempt).arguments, root=run_dir.root)
     return value if isinstance(value, list) and all(isinstance(each, str) for each in value) else None
 
@@ -76,7 +76,7 @@ class _Scope:
     attempt: int
 
     def fill_in(self, arguments: Iterable[str]) -> list[str]:
-        """An argument whose file does not exist is omitted, and so is the option whose value it is."""
+        """Replace placeholders; omit an argument whose file does not exist, and the option whose value it is."""
         filled: list[str] = []
         for argument in arguments:
             try:

@@ -1,29 +1,41 @@
 """The processes of an attempt on this machine: torchrun's agent and its ranks, from their start to their last end."""
 
 import os
+import shutil
 import signal
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from rekindle.contract.files import atomic_write
 from rekindle.contract.processes import descendants, parent_of, process_state
-from rekindle.contract.run_dir.control import ControlMessage, MessageType
+from rekindle.contract.run_dir.control_messages import (
+    CHAOS_SIGNAL,
+    RANK_FAULTS,
+    SELF_INFLICTED,
+    ControlMessage,
+    Fault,
+    MessageType,
+)
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.snapshot_dir import MANIFEST, SnapshotDir
 from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt_result import RankResult, read_rank_result
 from rekindle.keeper.buffered_journal import AttemptJournal
 from rekindle.keeper.diagnosis import signal_name
 from rekindle.keeper.event_loop import EventLoop, Events
-from rekindle.keeper.fault_injection import inject_fault
 from rekindle.keeper.rank_processes.process_tree import kill_all, reap_children
 from rekindle.keeper.rank_processes.table import RankTable, read_crash, request_stacks, send_signal
 from rekindle.keeper.torchrun.agent_launcher import AgentLauncher
 
 _REFRESH_INTERVAL = 1.0  # seconds
+_FAULT_SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.STOP: signal.SIGSTOP, Fault.CRASH: signal.SIGSEGV}
 
 
 class AttemptProcesses:
-    """Follows them by events, and journals when all ranks run and how each has ended.
+    """The agent and its ranks, followed by events; journals when all ranks run and how each has ended.
 
     Call ``start`` first. ``ranks`` are those that have started, as far as known.
     """
@@ -44,7 +56,7 @@ class AttemptProcesses:
         self._refreshed_at = time.monotonic()
 
     def start(self) -> None:
-        """The agent, which starts the ranks."""
+        """Start the agent, which starts the ranks."""
         start = self._launcher.start_warm if self._plan.warm else self._launcher.start_cold
         self._agent = start(self._plan.number, self._plan.environment, self._plan.node)
         self._events.watch(self._agent)
@@ -55,7 +67,7 @@ class AttemptProcesses:
         return self._agent_status is not None
 
     def agent_is_ending(self) -> bool:
-        """Its main thread has ended; the kernel reports a process's end when its last thread has."""
+        """True once the main thread has ended; the kernel reports a process's end when its last thread has."""
         return self._agent is not None and process_state(self._agent) == "Z"
 
     @property
@@ -71,7 +83,7 @@ class AttemptProcesses:
     # --- what happens
 
     def handle(self, events: Events) -> None:
-        """Those of one wait."""
+        """Handle the events of one wait."""
         for message in events.messages:
             if message.attempt == self._plan.number:
                 self.handle_message(message)
@@ -84,7 +96,7 @@ class AttemptProcesses:
                 self._journal_exit(rank)  # nobody else can say that it has not failed
 
     def handle_message(self, message: ControlMessage) -> None:
-        """A script may send messages too: what makes no sense is ignored."""
+        """Handle one message. A script may send messages too: what makes no sense is ignored."""
         rank = None if message.rank is None else self.ranks.ranks.get(message.rank)
         match message.type:
             case MessageType.RANK_STARTED if message.rank is not None and message.rank in self.ranks.missing():
@@ -103,7 +115,7 @@ class AttemptProcesses:
                 self.ranks.refresh(rank)
 
     def refresh_if_due(self) -> None:
-        """Once a second: orphans that have ended, and ranks whose start message was lost in a flood of others."""
+        """Collect ended orphans, and ranks whose start message was lost in a flood of others, once a second."""
         if time.monotonic() < self._refreshed_at + _REFRESH_INTERVAL:
             return
         self._refreshed_at = time.monotonic()
@@ -125,7 +137,7 @@ class AttemptProcesses:
         self._events.run_due()
 
     def _add_rank(self, number: int) -> None:
-        """Its own file identifies its process; if that runs, it must be the agent's child, or orphaned by its death."""
+        """Add a rank by its own file, which identifies its process: the agent's child, or one orphaned by its death."""
         rank = read_rank_result(self._dir.rank(number), number)
         if rank is None or rank.pid == self._agent:
             return
@@ -148,24 +160,24 @@ class AttemptProcesses:
     # --- their end
 
     def terminate_ranks(self) -> None:
-        """SIGTERM to all, and to those that start only now."""
+        """Send SIGTERM to all ranks, and to those that start only now."""
         self._is_stopping = True
         for rank in self.ranks:
             send_signal(rank, signal.SIGTERM)
 
     def kill_all(self) -> list[int]:
-        """Pids that are alive nevertheless. The agent that waits for the next attempt is spared."""
+        """Kill all processes but the agent that waits for the next attempt; returns the pids that are still alive."""
         self.ranks.kill_unfinished()
         return kill_all(self._killable, self.reap)
 
     def _killable(self) -> list[int]:
-        """Every process of the keeper but the waiting agent and its store, which it may have started just now."""
+        """Pids below the keeper but for the waiting agent and its store, which it may have started just now."""
         below, standby = descendants(os.getpid()), self._launcher.standby
         spared = set() if standby is None else {standby, *descendants(standby)}
         return [pid for pid in below if pid not in spared]
 
     def close(self) -> None:
-        """All have ended, and no event of them is left."""
+        """Settle how each rank has ended, once all have and no event of them is left."""
         self._events.unwatch()
         self.ranks.close(torchrun_succeeded=self._agent_status == 0)
         for rank in self.ranks:
@@ -177,7 +189,7 @@ class AttemptProcesses:
             self._journal_exit(rank)
 
     def _journal_exit(self, rank: RankResult) -> None:
-        """Once."""
+        """Journal the end of a rank, once."""
         if rank.rank not in self._journaled:
             self._journaled.add(rank.rank)
             name = None if rank.signal is None else signal_name(rank.signal)
@@ -186,3 +198,48 @@ class AttemptProcesses:
 
     def _record(self, record_type: RecordType, **fields: Any) -> None:
         self._journal.write_nowait(record_type, attempt=self._plan.number, **fields)
+
+
+def inject_fault(
+    message: ControlMessage, run_dir: RunDir, attempt: int, ranks: RankTable, agent: int, journal: AttemptJournal
+) -> None:
+    """Do what a chaos message requests; nothing where its target does not exist."""
+    fault = message.fault
+    rank = ranks.ranks.get(message.rank) if message.rank is not None and fault in RANK_FAULTS else None
+    snapshot = latest_snapshot(run_dir.snapshots) if fault is Fault.CORRUPT_SNAPSHOT else None
+    if fault is None or (rank is None and snapshot is None and fault not in (Fault.AGENT, Fault.KEEPER)):
+        return
+    number, step = None if rank is None else rank.rank, None if snapshot is None else int(snapshot.name)
+    journal.write_nowait(RecordType.FAULT_INJECTED, attempt=attempt, fault=fault, rank=number, snapshot=step)
+    if snapshot is not None:
+        corrupt(snapshot)
+    elif rank is None:
+        os.kill(agent if fault is Fault.AGENT else os.getpid(), signal.SIGKILL)
+    elif fault in SELF_INFLICTED:
+        atomic_write(run_dir.attempt(attempt).rank(rank.rank).chaos, fault.encode(), durable=False)
+        send_signal(rank, CHAOS_SIGNAL)
+    else:
+        send_signal(rank, _FAULT_SIGNALS[fault])
+
+
+def latest_snapshot(snapshots: Path) -> Path | None:
+    """The directory of the latest committed snapshot."""
+    paths = map(SnapshotDir(snapshots).path, SnapshotDir(snapshots).steps())
+    return next((path for path in paths if (path / MANIFEST).exists()), None)
+
+
+def corrupt(snapshot: Path) -> None:
+    """Flip one bit in the middle of the snapshot's largest file; nothing where it was deleted for a later one.
+
+    The file is replaced by a copy first: a job that continues this one may have a hard link to it.
+    """
+    with suppress(OSError):
+        target = max((path for path in snapshot.iterdir() if path.is_file()), key=lambda path: path.stat().st_size)
+        copy = target.with_name(f".{target.name}.corrupt")
+        shutil.copyfile(target, copy)
+        copy.replace(target)
+        with target.open("r+b") as file:
+            file.seek(target.stat().st_size // 2)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 1]))

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
 
-from rekindle.contract import nvml
+from rekindle.contract import nvidia_driver
 from rekindle.contract.files import append_line, atomic_write
 from rekindle.contract.processes import cpu_seconds, descendants, stat_fields
-from rekindle.contract.run_dir.usage import GpuUsage, RankUsage, UsageSample
+from rekindle.contract.run_dir.attempt_samples import GpuUsage, RankUsage, UsageSample
 from rekindle.keeper.attempt_result import RankResult
 from rekindle.keeper.hangs.detector import Activity, RankActivity
 
@@ -24,16 +24,16 @@ _RSS = 21  # of ``stat_fields``
 
 
 class UsageLog:
-    """One per attempt, written by its keeper only. No fsync: it means nothing to a resume."""
+    """Log of what one attempt uses. No fsync: it means nothing to a resume."""
 
     def __init__(
         self,
         path: Path,
         gpus: Sequence[str],
-        library: str = nvml.LIBRARY,
+        library: str = nvidia_driver.LIBRARY,
         write: Callable[[Path, UsageSample], None] | None = None,
     ) -> None:
-        """``gpus``: those of the job on this machine, as in CUDA_VISIBLE_DEVICES. ``write``: instead of to the log."""
+        """``gpus``: the job's on this machine, as in CUDA_VISIBLE_DEVICES. ``write`` replaces ``append_sample``."""
         self._path, self._gpus, self._library = path, gpus, library
         self._write = append_sample if write is None else write
         self.bus_ids: set[str] | None = None  # of the GPUs, as soon as they are known
@@ -56,16 +56,16 @@ class UsageLog:
         with suppress(OSError):
             self._write(self._path, sample)
 
-    def _read_gpus(self) -> list[nvml.GpuReading | None]:
+    def _read_gpus(self) -> list[nvidia_driver.GpuReading | None]:
         if not self._gpus:
             return []
-        with nvml.Driver(self._library) as driver:
+        with nvidia_driver.Driver(self._library) as driver:
             if self.bus_ids is None:
                 self.bus_ids = driver.bus_ids(self._gpus)
             return driver.read(self._gpus)
 
     def _of_rank(self, rank: RankResult, does: RankActivity | None) -> RankUsage:
-        """Of the rank's process and everything that it has started."""
+        """Measure the rank's process and everything that it has started."""
         tree = (rank.pid, *descendants(rank.pid))
         cpu, now = sum(cpu_seconds(pid, with_children=True) for pid in tree), time.monotonic()
         sampled_at, cpu_before = self._before.get(rank.pid, (now, cpu))
@@ -78,7 +78,7 @@ class UsageLog:
 
 
 def append_sample(path: Path, sample: UsageSample) -> None:
-    """To the log at ``path``, which stays of bounded size. Raises OSError."""
+    """Append a sample to the log at ``path``, which stays of bounded size. Raises OSError."""
     append_line(path, sample.to_json(), durable=False)
     if path.stat().st_size > MAX_BYTES:
         lines = path.read_bytes().splitlines(keepends=True)
@@ -89,7 +89,12 @@ class GpuMemory:
     """The memory of some GPUs, measured from what was in use when this was made."""
 
     def __init__(
-        self, devices: Sequence[str], *, shared: bool = False, settles: bool = False, library: str = nvml.LIBRARY
+        self,
+        devices: Sequence[str],
+        *,
+        shared: bool = False,
+        settles: bool = False,
+        library: str = nvidia_driver.LIBRARY,
     ) -> None:
         """``devices``: UUIDs or indices, as in CUDA_VISIBLE_DEVICES. Make it while nothing of the job runs.
 
@@ -107,7 +112,7 @@ class GpuMemory:
         """
         if not self._devices or not (self._shared or self._before):
             return 0
-        with nvml.Driver(self._library) as driver:
+        with nvidia_driver.Driver(self._library) as driver:
             began = shrunk_at = time.monotonic()
             held = least = self._held(driver, pids)
             while held != 0 and (now := time.monotonic()) < min(began + RELEASE_TIMEOUT, shrunk_at + RELEASE_STEADY):
@@ -117,8 +122,8 @@ class GpuMemory:
                 held = self._held(driver, pids)
         return 0 if held is None or self._shared else held
 
-    def _held(self, driver: nvml.Driver, pids: Collection[int]) -> int | None:
-        """Bytes, or on shared GPUs processes; None where the driver does not answer."""
+    def _held(self, driver: nvidia_driver.Driver, pids: Collection[int]) -> int | None:
+        """Bytes still held, or on shared GPUs processes; None where the driver does not answer."""
         if self._shared:
             listed = driver.processes(self._devices)
             return None if listed is None else len(listed.intersection(pids))
@@ -129,7 +134,7 @@ class GpuMemory:
         return sum(each for each in more if each > _TOLERANCE)
 
     def _measure(self, settles: bool) -> dict[str, int]:
-        with nvml.Driver(self._library) as driver:
+        with nvidia_driver.Driver(self._library) as driver:
             used = self._used(driver)
             began = shrunk_at = time.monotonic()
             while settles and (now := time.monotonic()) < min(began + RELEASE_TIMEOUT, shrunk_at + RELEASE_STEADY):
@@ -139,7 +144,7 @@ class GpuMemory:
                     shrunk_at = now
             return used
 
-    def _used(self, driver: nvml.Driver) -> dict[str, int]:
+    def _used(self, driver: nvidia_driver.Driver) -> dict[str, int]:
         """Bytes in use on each device for which the driver answers."""
         readings = zip(self._devices, driver.read(self._devices), strict=True)
         used = {device: reading.memory_used_bytes for device, reading in readings if reading is not None}

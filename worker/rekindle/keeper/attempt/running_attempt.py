@@ -9,8 +9,8 @@ from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
 from rekindle.contract.run_dir.rank_records import RankStatus
+from rekindle.keeper.attempt.attempt_processes import AttemptProcesses
 from rekindle.keeper.attempt.plan import AttemptPlan
-from rekindle.keeper.attempt.processes import AttemptProcesses
 from rekindle.keeper.attempt.shutdown import Shutdown
 from rekindle.keeper.attempt_result import (
     AttemptResult,
@@ -23,12 +23,11 @@ from rekindle.keeper.buffered_journal import AttemptJournal
 from rekindle.keeper.diagnosis import final_ending
 from rekindle.keeper.event_loop import EventLoop
 from rekindle.keeper.hangs.detector import INTERVAL, HangDetector
-from rekindle.keeper.observers.log_limit import LogLimit
-from rekindle.keeper.observers.log_times import INTERVAL as LOG_TIMES_INTERVAL
-from rekindle.keeper.observers.log_times import LogTimes
+from rekindle.keeper.observers.log_growth import TIMES_INTERVAL as LOG_TIMES_INTERVAL
+from rekindle.keeper.observers.log_growth import LogLimit, LogTimesWriter
 from rekindle.keeper.observers.script import ScriptObserver
-from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
-from rekindle.keeper.observers.usage import UsageLog
+from rekindle.keeper.observers.tensorboard import TensorBoardImport
+from rekindle.keeper.observers.usage_log import UsageLog
 from rekindle.keeper.rank_processes.kernel_log import driver_messages
 from rekindle.keeper.torchrun.agent_launcher import AgentLauncher
 
@@ -36,8 +35,8 @@ LAUNCH_TIMEOUT = 600.0  # seconds for all ranks to start: a cold start imports t
 STARTUP_QUIET = 0.5  # seconds after the start of the ranks in which the keeper leaves them the processor
 
 
-class Attempt:
-    """Call ``run`` once."""
+class RunningAttempt:
+    """One attempt on this machine. Call ``run`` once."""
 
     def __init__(
         self, plan: AttemptPlan, run_dir: RunDir, journal: AttemptJournal, events: EventLoop, launcher: AgentLauncher
@@ -67,7 +66,7 @@ class Attempt:
         self._usage = UsageLog(self._dir.usage, plan.gpus)
         self._script: ScriptObserver | None = None
         self._log_limit = LogLimit(plan.log_bytes, self._logs)
-        self._log_times = LogTimes(self._dir, plan.ranks, None if plan.node is None else plan.node.node)
+        self._log_times = LogTimesWriter(self._dir, plan.ranks, None if plan.node is None else plan.node.node)
         self._tensorboard = TensorBoardImport(self._dir.scalars, (run_dir.code, run_dir.snapshots))
 
     def run(self) -> AttemptResult:
@@ -94,7 +93,7 @@ class Attempt:
             agent_signal=agent_signal,
             agent_log_tail=agent_log_tail(self._processes.agent_log),
             hang=self._hang,
-            deserter=self._shutdown.deserter,
+            missing_peer=self._shutdown.missing_peer,
             kernel_log=driver_messages(self._launched_at, self._usage.bus_ids) if self._plan.gpus else [],
             gpus=self._plan.gpus,
             survivors=survivors,
@@ -169,7 +168,7 @@ class Attempt:
         return None if self._stop is Ending.GROW and not self._can_grow() else self._stop
 
     def _can_grow(self) -> bool:
-        """A stop loses nothing: a ``Run`` saves when it is asked to; another script has saved in this attempt."""
+        """True where a stop loses nothing: a ``Run`` saves on request; another script has saved in this attempt."""
         if not self._ranks.complete():
             return False
         status = read_record(self._dir.rank(self._plan.ranks.start).status, RankStatus)
@@ -177,7 +176,7 @@ class Attempt:
         return uses_run or (self._script is not None and self._script.has_saved)
 
     def _handle_events(self, seconds: float) -> None:
-        """Those of at most ``seconds``."""
+        """Handle the events of the next ``seconds``."""
         events = self._events.wait(min(seconds, LOG_TIMES_INTERVAL))
         self._log_times.record_if_due()
         self._log_limit.apply_if_due()
@@ -189,7 +188,7 @@ class Attempt:
         return self._shutdown.stop_or_wait(ending)
 
     def _requested_stop(self) -> Ending | None:
-        """The stop that was requested, unless it was put off: to grow can wait."""
+        """The stop that was requested, unless it can wait, as growing can."""
         return None if self._stop is Ending.GROW else self._stop
 
     def _final_ending(self, ending: Ending) -> Ending:

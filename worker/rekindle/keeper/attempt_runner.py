@@ -8,12 +8,12 @@ from typing import Protocol
 
 from rekindle.contract.job import JobSpec, RunIntent
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.attempt.attempt import Attempt
 from rekindle.keeper.attempt.plan import AttemptPlan
+from rekindle.keeper.attempt.running_attempt import RunningAttempt
 from rekindle.keeper.attempt_result import AttemptResult, Ending
 from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.event_loop import EventLoop, Events
-from rekindle.keeper.observers.usage import GpuMemory
+from rekindle.keeper.observers.usage_log import GpuMemory
 from rekindle.keeper.rank_processes.process_tree import kill_all, orphans_of, reap_children
 from rekindle.keeper.torchrun.agent_launcher import AgentLauncher
 
@@ -34,26 +34,26 @@ class Runner(Protocol):
     """Runs one attempt after another."""
 
     def begin(self) -> None:
-        """Before anything else: end what an earlier keeper has left."""
+        """End what an earlier keeper has left; call it before anything else."""
 
     def change_devices(self, intent: RunIntent) -> None:
-        """The next attempt is to run on the devices of ``intent``; one may run now."""
+        """Let the next attempt run on the devices of ``intent``; one may run now."""
 
     def find_resources(self, requested_stop: RequestedStop) -> Resources | None:
-        """Find those of the next attempt; None where a stop was requested before there was one."""
+        """Find what the next attempt runs on; None where a stop was requested before."""
 
     def run(self, plan: AttemptPlan, journal: BufferedJournal) -> AttemptResult:
-        """The attempt, from its start until no process of it is left."""
+        """Run the attempt, from its start until no process of it is left."""
 
     def close(self, *, is_over: bool) -> None:
-        """After the last attempt; ``is_over``: the job has ended, and no other keeper follows."""
+        """Release everything after the last attempt; ``is_over``: the job has ended, and no other keeper follows."""
 
 
 MakeRunner = Callable[[RunDir, JobSpec, RunIntent, EventLoop], Runner]
 
 
 class LocalRunner:
-    """On this machine, in processes below the keeper's own."""
+    """Runs attempts on this machine, in processes below the keeper's own."""
 
     def __init__(self, run_dir: RunDir, spec: JobSpec, intent: RunIntent, events: EventLoop) -> None:
         self._spec, self._run_dir, self._events = spec, run_dir, events
@@ -77,7 +77,7 @@ class LocalRunner:
         self._use(self._resources.world_size, self._resources.gpus)
 
     def _use(self, size: int, gpus: list[str]) -> None:
-        """For every agent that is started from now on; the keeper itself uses no GPU."""
+        """Let every agent started from now on have ``size`` ranks on ``gpus``; the keeper itself uses no GPU."""
         if self._used == (size, gpus):
             return
         self._used = size, gpus
@@ -96,7 +96,7 @@ class LocalRunner:
         self._use(plan.world_size, plan.gpus)  # the intent may have changed since ``find_resources``
         if self._measured != plan.gpus:
             self._gpu_memory, self._measured = self._gpu_memory_of(plan.gpus), plan.gpus
-        result = Attempt(plan, self._run_dir, journal, self._events, self._launcher).run()
+        result = RunningAttempt(plan, self._run_dir, journal, self._events, self._launcher).run()
         result.gpu_memory_held = self._gpu_memory.wait_released({rank.pid for rank in result.ranks.values()})
         return result
 
