@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from cli_examples import job, printed
 from rekindle_service.cli import formatting
-from rekindle_service.cli.commands.job_lists import half_life, owner_table, queue_parts, reason
+from rekindle_service.cli.commands.job_tables import half_life, owner_table, queue_parts, reason
 
 HOSTILE = "\x1b[2J恶意 name of a job that is longer than its column"
 

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from cli_examples import CONTROLS, NO_TIME, attempt, job, printed
-from rekindle_service.cli.commands.job_lists import sections
+from rekindle_service.cli.commands.job_tables import sections
 from rekindle_service.cli.commands.show import job_lines, rank_list, story_lines
 
 EVIL = "\x1b]52;c;AAAA\x07\x1b[2J\x9b31m[red]x\u202e\tab 恶意 " * 5

@@ -6,7 +6,7 @@ import pytest
 from rich.text import Text
 
 from cli_examples import job, printed
-from rekindle_service.cli.commands import job_lists, top_views
+from rekindle_service.cli.commands import job_tables, top_views
 from rekindle_service.cli.formatting import job_cells
 from rekindle_service.cli.layout import Table, fit
 
@@ -27,7 +27,7 @@ JOBS = [
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_a_list_of_jobs_keeps_id_state_and_step_whole(width: int) -> None:
-    head, *rows = printed(width, jobs_table(job_lists._PS_COLUMNS, cut=job_lists._PS_CUT, drop=job_lists._PS_DROP))
+    head, *rows = printed(width, jobs_table(job_tables._PS_COLUMNS, cut=job_tables._PS_CUT, drop=job_tables._PS_DROP))
     assert len(rows) == len(JOBS)
     assert all(Text(row).cell_len <= width for row in rows)
     assert {"#", "ID", "STATE", "STEP"} <= set(head.split())
@@ -46,7 +46,7 @@ def test_a_job_in_top_keeps_its_state_and_step_at_80_columns() -> None:
 
 
 def test_nothing_is_cut_where_there_is_room() -> None:
-    rows = printed(10_000, jobs_table(job_lists._PS_COLUMNS, cut=job_lists._PS_CUT, drop=job_lists._PS_DROP))
+    rows = printed(10_000, jobs_table(job_tables._PS_COLUMNS, cut=job_tables._PS_CUT, drop=job_tables._PS_DROP))
     assert LONG.strip() in rows[1]
     assert not any("…" in row for row in rows)
 

@@ -20,8 +20,8 @@ from rekindle_service.cli.commands.demo import demo
 from rekindle_service.cli.commands.doctor import doctor
 from rekindle_service.cli.commands.experiment import experiment
 from rekindle_service.cli.commands.follow import logs, wait
-from rekindle_service.cli.commands.job_lists import overview, ps, queue
 from rekindle_service.cli.commands.job_snapshots import snapshots
+from rekindle_service.cli.commands.job_tables import overview, ps, queue
 from rekindle_service.cli.commands.machine_commands import devices, disk, prune
 from rekindle_service.cli.commands.server_commands import audit, backup, rebuild, restore, serve, token
 from rekindle_service.cli.commands.show import show
