@@ -76,7 +76,7 @@ def test_no_submitted_job_is_lost_with_the_database(server: ServeProcess, home: 
 
     restored = rekindle(home, "restore", backup, "--yes")
     assert restored.stdout.startswith(
-        "The database has 4 jobs.\n3 jobs on hold, not in the database and never started: "
+        "The database has 4 jobs.\n3 jobs on hold, not in the database and never started "
     )
     server.start()
     assert numbers(api) == everything
@@ -91,7 +91,7 @@ def test_no_submitted_job_is_lost_with_the_database(server: ServeProcess, home: 
     assert "is damaged" in refused.stderr
     assert "rekindle restore" in refused.stderr
     rebuilt = rekindle(home, "rebuild", "--yes")
-    assert rebuilt.stdout.startswith("4 jobs\n"), rebuilt.stderr
+    assert rebuilt.stdout.startswith("The database has 4 jobs.\n"), rebuilt.stderr
     for file in home.glob("rekindle.db*"):
         file.unlink()  # nobody needs it
     server.start()

@@ -6,10 +6,10 @@ from typing import Any
 
 from rich.text import Text
 
-from rekindle_service.cli.layout import harmless
+from rekindle_service.cli.layout import harmless, progress_bar
 from rekindle_service.cli.terminal import ExitCode, exit_code_for
 from rekindle_service.client import Checkpoint, Job, Outcome, Rank, TimeBreakdown
-from rekindle_service.client.models import ValidatedJob
+from rekindle_service.client.models import QueuedJob, ValidatedJob
 from rekindle_service.job_wording import job_label
 
 ABSENT = "-"  # the cell of a value that there is not
@@ -231,11 +231,12 @@ def job_cells(job: Job) -> dict[str, str | Text]:
         "OWNER": owner(job),
         "STATE": state_text(state_name(job)),
         "STEP": step_cell(job),
-        "DONE": ABSENT if job["progress"] is None else f"{job['progress']:.0%}",
+        "DONE": progress_bar(job["progress"]),
         "SPEED": speed_cell(job),
         "LEFT": ABSENT if job["eta_seconds"] is None else duration(job["eta_seconds"]),
         "RANKS": str(job["world_size"] or requested_ranks(job)),
         "RESTARTS": str(job["restarts"]),
+        "STARTS": start_time(job["estimated_start_at"]),
         "STATUS": status_line(job),
     }
 
@@ -295,7 +296,7 @@ def displacement(displaced: dict[str, Any]) -> str:
     return f"{verb.get(displaced.get('kind', ''), 'being moved')}: {displaced.get('reason', '')}"
 
 
-def preempted(job: Job) -> str:
+def preempted(job: Job | QueuedJob) -> str:
     count = job.get("preemptions")
     return f"preempted {times(count)}" if count else ""
 

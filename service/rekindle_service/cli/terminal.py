@@ -132,15 +132,6 @@ def counted(items: Iterable[T], label: str) -> Iterator[T]:
         yield from bar.track(items, total, description=label)
 
 
-def named_steps(steps: Iterable[tuple[str, T]], label: str) -> Iterator[T]:
-    """Yield the second of each pair; the first says what is being done with it."""
-    with _bar(SpinnerColumn(), TimeElapsedColumn()) as bar:
-        task = bar.add_task(label, total=None)
-        for name, step in steps:
-            bar.update(task, description=f"{label} {name}")
-            yield step
-
-
 @contextmanager
 def working(label: str) -> Iterator[None]:
     """Show that a step of unknown length takes time."""

@@ -30,7 +30,7 @@ _MAX_LISTED = 10  # jobs that a question lists
 class _Change:
     """One request for each job.
 
-    ``is_possible``: True for the jobs of a filter for which it makes sense. ``warning``: what a person has to confirm
+    ``is_possible``: True for the jobs of a filter for which it makes sense. ``deletes_files``: a person confirms it
     even for jobs that they have named.
     """
 
@@ -39,7 +39,7 @@ class _Change:
     present: str
     past: str
     is_possible: Callable[[Job], bool]
-    warning: str = ""
+    deletes_files: bool = False
 
 
 def _is_live(job: Job) -> bool:
@@ -55,9 +55,7 @@ _RESUME = _Change(
     "Resumed",
     lambda job: job["intent"] != "run" if _is_live(job) else job["state"] != JobState.SUCCEEDED,
 )
-_DELETE = _Change(
-    Client.delete, "Delete", "Deleting", "Deleted", lambda job: not _is_live(job), warning=" and their files"
-)
+_DELETE = _Change(Client.delete, "Delete", "Deleting", "Deleted", lambda job: not _is_live(job), deletes_files=True)
 
 
 def cancel(
@@ -133,7 +131,7 @@ def _apply(
         chosen = _select(client, references, filter_line, change.is_possible)
         if not chosen:
             note("No job to change matches this filter.")
-        elif not (yes or (references and not change.warning) or _agreed(change, chosen)):
+        elif not (yes or (references and not change.deletes_files) or _agreed(change, chosen)):
             note("Nothing was changed.")
             return []
         changed, rejected = _requests(client, change, chosen, output)
@@ -167,8 +165,8 @@ def _agreed(change: _Change, jobs: list[Job]) -> bool:
         note(f"{job_name(job)}, {job['state']}")
     if len(jobs) > _MAX_LISTED:
         note(f"… and {len(jobs) - _MAX_LISTED} more")
-    what = "this job" if len(jobs) == 1 else f"these {len(jobs)} jobs"
-    return confirmed(f"{change.verb} {what}{change.warning}?")
+    what, whose = ("this job", "its") if len(jobs) == 1 else (f"these {len(jobs)} jobs", "their")
+    return confirmed(f"{change.verb} {what}" + (f" and {whose} files?" if change.deletes_files else "?"))
 
 
 def _requests(

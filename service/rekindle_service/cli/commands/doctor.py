@@ -13,7 +13,7 @@ from rekindle_service.cli.checks.finding import Finding, Level
 from rekindle_service.cli.context import OptionalJobArgument, connect, server_settings_of
 from rekindle_service.cli.formatting import job_name, number_of
 from rekindle_service.cli.layout import harmless, paragraph
-from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, named_steps, out, print_answer, working
+from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, counted, out, print_answer, working
 from rekindle_service.config.settings import Settings
 from rekindle_service.sanitize import strip_control
 
@@ -56,8 +56,8 @@ def doctor(
     elif job is None:
         if stacks:
             raise typer.BadParameter("--stacks needs a job")
-        groups = _machine_checks(settings, python or sys.executable)
-        findings = [finding for check in named_steps(groups, "Checking") for finding in check()]
+        checks = _machine_checks(settings, python or sys.executable)
+        findings = [finding for check in counted(checks, "Checking") for finding in check()]
         _print(findings, [], output)
     else:
         from rekindle_service.cli.checks import job_checks
@@ -71,18 +71,18 @@ def doctor(
     raise typer.Exit(ExitCode.FAILED if failed else ExitCode.SUCCEEDED)
 
 
-def _machine_checks(settings: Settings, python: str) -> list[tuple[str, Callable[[], Iterable[Finding]]]]:
-    """The groups of checks by name; they load NVML and more that no other command needs."""
+def _machine_checks(settings: Settings, python: str) -> list[Callable[[], Iterable[Finding]]]:
+    """The groups of checks; they load NVML and more that no other command needs."""
     from rekindle_service.cli.checks.machine_checks import home_access, isolation, storage, system
     from rekindle_service.cli.checks.software_checks import gpus, software
 
     home = settings.home_dir
     return [
-        ("software", lambda: software(python)),
-        ("GPUs", lambda: gpus(home.runs)),
-        ("system", lambda: system(home.root)),
-        ("storage", lambda: storage(home.root)),
-        ("access", lambda: [*home_access(home), *isolation(settings)]),
+        lambda: software(python),
+        lambda: gpus(home.runs),
+        lambda: system(home.root),
+        lambda: storage(home.root),
+        lambda: [*home_access(home), *isolation(settings)],
     ]
 
 

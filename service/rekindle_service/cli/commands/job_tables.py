@@ -10,9 +10,9 @@ from rich.text import Text
 from rekindle.contract.states import JobState
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import FilterOption, connect
-from rekindle_service.cli.formatting import ABSENT, job_cells, join, number_of, on_hold, start_time, state_text, times
+from rekindle_service.cli.formatting import ABSENT, job_cells, join, number_of, on_hold, start_time, state_text
 from rekindle_service.cli.help_and_errors import format_error, print_error
-from rekindle_service.cli.layout import Table, progress_bar, slot_bars
+from rekindle_service.cli.layout import Table, slot_bars
 from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, out, print_answer
 from rekindle_service.client import (
     Client,
@@ -125,16 +125,11 @@ def row_cells(item: OverviewItem) -> dict[str, str | Text]:
     since = " ".join(formatting.age(item["at"]).split()[:2])  # 16 min, without the seconds
     common: dict[str, str | Text] = {"WHY": item["reason"], "SINCE": since, "ENDED": since}
     if item["job"] is not None:
-        return {**_job_cells(item["job"]), **common}
+        return {**job_cells(item["job"]), **common}
     if item["experiment"] is not None:
         return {**common, **_experiment_cells(item["experiment"], item["reason"])}
     name = item["device"] or item["kind"]
     return {**common, "#": ABSENT, "ID": ABSENT, "NAME": name, "STATE": Text("not usable", "yellow")}
-
-
-def _job_cells(job: Job) -> dict[str, str | Text]:
-    starts = formatting.start_time(job["estimated_start_at"])
-    return {**formatting.job_cells(job), "DONE": progress_bar(job["progress"]), "STARTS": starts}
 
 
 def _experiment_cells(experiment: ExperimentSummary, result: str) -> dict[str, str | Text]:
@@ -201,7 +196,7 @@ def _queue_row(job: QueuedJob) -> list[str]:
 def reason(job: QueuedJob) -> str:
     """``waits for 3 cpu slots, 1 free; preempted twice``."""
     why = on_hold(job["name"]) if job["intent"] == "hold" else job["reason"]
-    return join([why, f"preempted {times(job['preemptions'])}" if job["preemptions"] else ""])
+    return join([why, formatting.preempted(job)])
 
 
 def owner_table(found: Queue) -> Table:

@@ -264,9 +264,9 @@ def _report(restored: "Restored", output: Output) -> None:
         return
     print_line(f"The database has {number_of(restored.jobs, 'job')}.")
     for ids, sentence in (
-        (found.held, "on hold, not in the database and never started: resume or cancel them"),
-        (found.started, "added from their journals, not in the database"),
-        (found.older, "updated from their journals, changed since the backup"),
+        (found.held, "on hold, not in the database and never started (resume or cancel)"),
+        (found.started, "added from the run directory, not in the database"),
+        (found.older, "updated from the journal, changed since the backup"),
         (found.gone, "without a run directory, which was deleted"),
         (found.unreadable, "unreadable, since spec.json is missing or damaged"),
     ):

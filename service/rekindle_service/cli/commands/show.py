@@ -31,7 +31,7 @@ from rekindle_service.sanitize import sanitize_line
 def show(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
     """Show what happened to a job, its status and attempt history.
 
-    Of a job that has failed: the cause with the lines of code, the rank, and the next step.
+    A job that has failed is shown with the cause, the lines of code, the rank and the next step.
     """
     with connect(context) as client:
         found = client.find_job(job)

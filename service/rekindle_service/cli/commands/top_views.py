@@ -155,7 +155,8 @@ class MachineView:
     def rows(self, controls: Controls) -> list[ViewRow]:
         """Live jobs first, then settled ones."""
         shown = [*controls.arrange(self.jobs), *controls.arrange(self.settled)]
-        return [ViewRow(job["id"], _cells(job, formatting.job_cells(job), self.columns)) for job in shown]
+        cells = ((job["id"], formatting.job_cells(job)) for job in shown)
+        return [ViewRow(job_id, [each[column] for column in self.columns]) for job_id, each in cells]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,8 @@ class JobView:
                 yield one_line(text)
 
     def rows(self, controls: Controls) -> list[ViewRow]:
-        return [ViewRow(str(rank["rank"]), _cells(rank, _rank_cells(rank), self.columns)) for rank in self.ranks]
+        cells = ((str(rank["rank"]), _rank_cells(rank)) for rank in self.ranks)
+        return [ViewRow(number, [each[column] for column in self.columns]) for number, each in cells]
 
 
 View = MachineView | JobView
@@ -207,11 +209,6 @@ def one_line(text: str, style: str = "") -> Text:
     return line
 
 
-def _cells(shown: Job | Rank, cells: dict[str, str | Text], columns: Sequence[str]) -> list[str | Text]:
-    share = shown["step"] / shown["steps"] if shown["step"] is not None and shown["steps"] else None
-    return [{**cells, "DONE": progress_bar(share)}[column] for column in columns]
-
-
 def _slots(slots: list[Device]) -> Text:
     """``cpu:0 cpu:1 digits   cpu:2 free``: adjacent slots of one job together."""
     text = Text()
@@ -226,11 +223,13 @@ def _slots(slots: list[Device]) -> Text:
 
 def _rank_cells(rank: Rank) -> dict[str, str | Text]:
     age, straggler = rank["heartbeat_age"], rank["straggler"]
+    share = rank["step"] / rank["steps"] if rank["step"] is not None and rank["steps"] else None
     return {
         "RANK": str(rank["rank"]),
         "STATE": harmless(rank["state"], _RANK_STYLES.get(rank["state"], "")),
         "PHASE": rank["phase"] or ABSENT,
         "STEP": formatting.step_cell(rank),
+        "DONE": progress_bar(share),
         "SPEED": formatting.speed_cell(rank),
         "HEARTBEAT": ABSENT if age is None else f"{age:.1f} s ago" if age < 60 else f"{formatting.duration(age)} ago",
         "STRAGGLER": ABSENT if straggler is None else Text(f"{straggler:.0%} of the time", style="bold yellow"),
