@@ -30,7 +30,7 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent
 
 _LAUNCH = 1
-_LEADER = Path(__file__).parents[1] / "faults" / "local_leader.py"
+_COORDINATOR = Path(__file__).parents[1] / "faults" / "local_coordinator.py"
 
 
 class BareRun:
@@ -80,7 +80,7 @@ class KeptRun:
         own["PYTHONPATH"] = str(Path(rekindle.__file__).parents[1])
         write_json(run_dir.launch(_LAUNCH).environment, own)
         nodes = [f"{each.address}={each.address}@{each.pid}" for each in hosts]
-        command = [sys.executable, _LEADER, run_dir.root, _LAUNCH, 0, hosts[0].address, *nodes]
+        command = [sys.executable, _COORDINATOR, run_dir.root, _LAUNCH, 0, hosts[0].address, *nodes]
         with run_dir.keeper_log.open("wb") as log:
             self._leader = subprocess.Popen(hosts[0].command(*command), env=own, stdout=log, stderr=log)
 

@@ -13,12 +13,12 @@ from rekindle.contract.environment import HOST, clean_environment
 from rekindle.contract.files import write_json
 from rekindle.contract.job import JobSpec, RunIntent, SlurmOptions
 from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.coordinator_records import Coordinator
 from rekindle.contract.run_dir.json_records import read_record
-from rekindle.contract.run_dir.leader_records import Leader
 from rekindle.contract.states import JobIntent
 from run_files import processes_with
 
-_LEADER = Path(__file__).parent / "local_leader.py"
+_COORDINATOR = Path(__file__).parent / "local_coordinator.py"
 
 
 class ClusterRun(FaultyRun):
@@ -48,7 +48,7 @@ class ClusterRun(FaultyRun):
         write_json(self.run_dir.launch(self.launch).environment, {**own, **environment})
         addresses = [f"{host}={self.addresses[host]}" for host in hosts or self.hosts]
         with self.run_dir.keeper_log.open("ab") as log:
-            command = [sys.executable, str(_LEADER), str(self.run_dir.root), str(self.launch), str(restart)]
+            command = [sys.executable, str(_COORDINATOR), str(self.run_dir.root), str(self.launch), str(restart)]
             command = [*self.enter, *command, self.own_address]
             self.keeper = subprocess.Popen(
                 [*command, *addresses], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=own,
@@ -62,8 +62,8 @@ class ClusterRun(FaultyRun):
         intent = replace(intent, launch=self.launch, host_timeout=self._host_timeout)
         write_json(self.run_dir.intent, intent.to_json())
 
-    def leader(self) -> Leader:
-        found = read_record(self.run_dir.launch(self.launch).leader, Leader)
+    def leader(self) -> Coordinator:
+        found = read_record(self.run_dir.launch(self.launch).leader, Coordinator)
         assert found is not None
         return found
 

@@ -15,9 +15,9 @@ from faults.cluster_run import ClusterRun, alive
 from network_hosts import needs_hosts, network_hosts
 from rekindle.contract.processes import parent_of
 from rekindle.contract.run_dir.control_messages import ControlMessage, Fault, MessageType, post_request
+from rekindle.contract.run_dir.coordinator_records import CoordinatorBeat
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.json_records import read_record
-from rekindle.contract.run_dir.leader_records import LeaderBeat
 from rekindle.contract.safe_open import regular_size
 from rekindle.contract.states import JobIntent
 
@@ -162,7 +162,7 @@ def test_nodes_that_cannot_start_are_named_with_what_they_printed(cluster: Begin
     (run.run_dir.root / "broken").write_text("n2")
     run.start()
     assert run.leave() == 3, run.all_logs()
-    beat = read_record(run.run_dir.launch(1).beat, LeaderBeat)
+    beat = read_record(run.run_dir.launch(1).beat, CoordinatorBeat)
     assert beat is not None
     assert beat.missing == beat.excluded == {"n2": "srun: error: no such directory"}
     assert run.outcomes() == [], "no attempt fails for it: the server starts another launch"

@@ -16,7 +16,7 @@ from rekindle.contract.files import write_json
 from rekindle.contract.job import RunIntent
 from rekindle.contract.rank_traces import Frame
 from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType
-from rekindle.contract.run_dir.leader_records import Leader
+from rekindle.contract.run_dir.coordinator_records import Coordinator
 from rekindle.contract.run_dir.paths import LaunchDir, RunDir
 from rekindle.contract.states import JobIntent
 from rekindle.keeper.attempt_result import AttemptResult, Ending, RankResult
@@ -133,8 +133,9 @@ def test_a_node_leaves_a_coordinator_that_ends_or_does_not_answer(
     monkeypatch.setattr(connections, "BEAT_INTERVAL", 0.02)
     own = EventLoop()
     proof = HomeProof(LaunchDir(tmp_path).proof("n1"), own.close)
-    leader, hello = Leader("127.0.0.1", nodes.port, SECRET, "h", 1), NodeHello(SECRET, "n1", "k", versions=VERSIONS)
-    link = NodeLink(leader, replace(hello, written=proof.written), proof, own)
+    coordinator = Coordinator("127.0.0.1", nodes.port, SECRET, "h", 1)
+    hello = NodeHello(SECRET, "n1", "k", versions=VERSIONS)
+    link = NodeLink(coordinator, replace(hello, written=proof.written), proof, own)
     wait(events, lambda: own.wait(0.01) and link.is_welcome)
     (node,) = nodes.answering()
     wait(events, lambda: own.wait(0.01) and node.offset < 1.0)
@@ -183,8 +184,8 @@ def test_a_leader_of_an_earlier_launch_or_restart_owns_nothing(events: EventLoop
         LaunchOwner(run_dir, 1, 0).check()
     first, second = LaunchOwner(run_dir, 2, 0), LaunchOwner(run_dir, 2, 1)
     nodes = Nodes([], _never, "127.0.0.1", SECRET, events, 1.0, run_dir.launch(2))
-    first.publish(Leader("127.0.0.1", 1, SECRET, "n1", 1, 0), nodes)
-    second.publish(Leader("127.0.0.1", 1, SECRET, "n2", 1, 1), nodes)
+    first.publish(Coordinator("127.0.0.1", 1, SECRET, "n1", 1, 0), nodes)
+    second.publish(Coordinator("127.0.0.1", 1, SECRET, "n2", 1, 1), nodes)
     second.beat()
     with pytest.raises(SupersededError, match="restart 1 of launch 2"):
         first.beat()

@@ -12,7 +12,7 @@ import pytest
 
 from e2e.waiting import until
 from rekindle.contract.files import write_json
-from rekindle.contract.run_dir.leader_records import Leader
+from rekindle.contract.run_dir.coordinator_records import Coordinator
 from rekindle.contract.run_dir.paths import LaunchDir
 from rekindle.keeper import wall_clock
 from rekindle.keeper.cluster import connections, nodes
@@ -46,9 +46,9 @@ class Allocation:
         return self.processes[-1]
 
     def connect(self, *, written: int, clock: float | None = None) -> NodeLink:
-        leader = Leader("127.0.0.1", self.nodes.port, "secret", "n1", os.getpid())
+        coordinator = Coordinator("127.0.0.1", self.nodes.port, "secret", "n1", os.getpid())
         hello = NodeHello("secret", "n1", "k", versions=VERSIONS, written=written, clock=clock or wall_clock.now())
-        return NodeLink(leader, hello, self.proof, self.events)
+        return NodeLink(coordinator, hello, self.proof, self.events)
 
     def until(self, condition: Callable[[], object], sentence: str) -> None:
         until(lambda: self.events.wait(0.05) and bool(condition()), sentence)

@@ -9,7 +9,7 @@ from rekindle.contract.job import JobSpec, SlurmOptions
 from rekindle.contract.run_dir.paths import LaunchDir, RunDir
 from rekindle_service.launchers.slurm.queue_listing import job_name
 
-LEADER = "rekindle.keeper.cluster"
+COORDINATOR = "rekindle.keeper.cluster"
 _OWN = (
     "job-name", "nodes", "ntasks", "ntasks-per-node", "no-kill", "requeue", "no-requeue", "open-mode", "output",
     "error", "input", "signal", "export", "export-file", "get-user-env", "chdir", "array", "wrap", "parsable", "wait",
@@ -106,7 +106,7 @@ nodes mount at the same path"
 [ -d {home}/rekindle ] || fail "it does not see "{home}", the keeper's code in the home of the server"
 [ -x {interpreter} ] || fail "there is no Python at "{interpreter}": install it at this path on every node, or submit \
 the job with --python and a path that all nodes have"
-exec env PYTHONPATH={home} {interpreter} -P -m {LEADER} {root} {launch}
+exec env PYTHONPATH={home} {interpreter} -P -m {COORDINATOR} {root} {launch}
 """
 
 

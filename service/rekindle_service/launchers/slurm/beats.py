@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.files import parse_json
+from rekindle.contract.run_dir.coordinator_records import CoordinatorBeat
 from rekindle.contract.run_dir.json_records import structure
-from rekindle.contract.run_dir.leader_records import LeaderBeat
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import open_beneath
 
@@ -22,7 +22,7 @@ _TOLERANCE = 1.0  # seconds by which clocks may differ unnoticed
 class _Beat:
     """What the file of one launch had at the latest read. Times of time.monotonic()."""
 
-    content: LeaderBeat | None
+    content: CoordinatorBeat | None
     modified_at: float  # seconds since the epoch, by the clock of the file system
     written_at: float  # when it was seen to change; negative infinity where that was before the first read
     changed_at: float  # the same, or when ``restart`` was called
@@ -44,7 +44,7 @@ class Beats:
         """When the keeper was last seen to write, or to have written; negative infinity before. Raises OSError."""
         return self._read(run_dir, launch).written_at
 
-    def content(self, run_dir: RunDir, launch: int) -> LeaderBeat | None:
+    def content(self, run_dir: RunDir, launch: int) -> CoordinatorBeat | None:
         """What the keeper has written there; None where there is nothing yet."""
         return self._read(run_dir, launch).content
 
@@ -81,13 +81,13 @@ class Beats:
             del self._known[key]
 
 
-def _read_beat(run_dir: RunDir, launch: int) -> tuple[LeaderBeat | None, float]:
+def _read_beat(run_dir: RunDir, launch: int) -> tuple[CoordinatorBeat | None, float]:
     """With the time at which it was written."""
     if (file := open_beneath(run_dir.root, run_dir.launch(launch).beat)) is None:
         return None, 0.0
     with file:
         try:
-            content = structure(LeaderBeat, parse_json(file.read(_MAX_BYTES)))
+            content = structure(CoordinatorBeat, parse_json(file.read(_MAX_BYTES)))
         except ValueError:
             content = None
         return content, os.fstat(file.fileno()).st_mtime

@@ -11,8 +11,8 @@ from typing import Any
 
 from rekindle.contract.files import last_line_of
 from rekindle.contract.outcome import OutcomeClass
+from rekindle.contract.run_dir.coordinator_records import COMMENT, CoordinatorBeat
 from rekindle.contract.run_dir.json_records import read_record
-from rekindle.contract.run_dir.leader_records import COMMENT, LeaderBeat
 from rekindle.contract.safe_open import list_numbers, read_end
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
@@ -268,7 +268,7 @@ class SlurmLauncher:
     def _bad_nodes(self, job: Job, found: SlurmJob) -> dict[str, str]:
         """Find the nodes that the coordinator has named last, or the one on which it could not start or write."""
         run_dir = self._home.run_dir(job.id)
-        beat = read_record(run_dir.launch(job.launch_number).beat, LeaderBeat, run_dir.root)
+        beat = read_record(run_dir.launch(job.launch_number).beat, CoordinatorBeat, run_dir.root)
         if beat is not None and beat.excluded:
             return beat.excluded
         if found.comment.startswith(COMMENT):

@@ -2,7 +2,7 @@
 
 import re
 
-from rekindle.contract.run_dir.leader_records import LeaderBeat
+from rekindle.contract.run_dir.coordinator_records import CoordinatorBeat
 from rekindle_service.launchers.slurm.queue_listing import SlurmJob, Stage
 
 MAX_CLOCK_DIFFERENCE = 2.0  # seconds, beyond which a person is warned
@@ -139,7 +139,7 @@ def _limit_words(reason: str) -> str | None:
     return _LIMIT.format(whose=whose) + what
 
 
-def running_words(job: SlurmJob, beat: LeaderBeat | None, ahead: float) -> str | None:
+def running_words(job: SlurmJob, beat: CoordinatorBeat | None, ahead: float) -> str | None:
     """What is wrong with the nodes of a running job, in sentences; ``ahead``: seconds of its coordinator's times."""
     if beat is None:
         return None

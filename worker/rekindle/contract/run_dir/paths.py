@@ -92,8 +92,8 @@ class LaunchDir:
     environment = _Child("environment.json")  # variables of every keeper, by name; written by the server
     script = _Child("script.sh")  # what Slurm starts on the first node; written by the server
     slurm_log = _Child("slurm.log")  # output of the coordinator, with that of ``srun`` and the nodes' keepers
-    leader = _Child("leader.json")  # ``Leader`` as JSON, by the coordinator: where it listens, and the secret
-    beat = _Child("beat.json")  # ``LeaderBeat`` as JSON, by the coordinator, every few seconds while it lives
+    leader = _Child("leader.json")  # ``Coordinator`` as JSON, by itself: where it listens, and the secret
+    beat = _Child("beat.json")  # ``CoordinatorBeat`` as JSON, by the coordinator, every few seconds while it lives
 
     def proof(self, host: str) -> Path:
         """File ``{"number": …}``, counted up every few seconds by a node's keeper: are its writes seen elsewhere?"""

@@ -13,8 +13,8 @@ from typing import Any, Never
 
 from rekindle.contract.files import read_json, why_unwritable, write_json
 from rekindle.contract.processes import die_with_parent, set_process_name
+from rekindle.contract.run_dir.coordinator_records import Coordinator
 from rekindle.contract.run_dir.journal import RecordType
-from rekindle.contract.run_dir.leader_records import Leader
 from rekindle.keeper.cluster.messages import (
     MAX_HELLO_BYTES,
     MAX_MESSAGE_BYTES,
@@ -193,6 +193,77 @@ class Listener:
             guest.close()
 
 
+class HomeProof:
+    """Proof of this node that it can write the run directory, where other nodes see it.
+
+    A child writes: where a network file system does not answer, a write waits for ever.
+    """
+
+    def __init__(self, path: Path, close: Callable[[], None]) -> None:
+        """Write the first proof. ``close`` closes in the child what only the keeper may keep open.
+
+        Raises OSError where nothing can be written; a full disk is no such reason.
+        """
+        self._path, self._close = path, close
+        self.written, self._error = 1, _write_proof(path, 1) or ""
+        if self._error:
+            raise OSError(self._error)
+        self._fork()
+
+    def _fork(self) -> None:
+        self._reader, writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        self._written_at, keeper = time.monotonic(), os.getpid()
+        if not (pid := os.fork()):
+            self._close()
+            _write_proofs(self._path, self.written, writer, keeper)
+        self.pid = pid
+        os.close(writer)
+
+    def trouble(self) -> str | None:
+        """Why this node cannot write there now; updates ``written``, the number of the latest proof."""
+        with suppress(BlockingIOError):
+            read = os.read(self._reader, 1 << 16)
+            if not read:  # killed, as all processes of an attempt are at its end
+                os.close(self._reader)
+                self._fork()
+            for line in read.decode().splitlines():
+                self._written_at, (number, _, self._error) = time.monotonic(), line.partition(" ")
+                self.written = int(number)
+        silent = time.monotonic() - self._written_at
+        stuck = f"a write to {self._path.parent} has not ended for {silent:.0f} s" if silent > _STUCK else None
+        return self._error or stuck
+
+
+def _write_proofs(path: Path, written: int, writer: int, keeper: int) -> Never:
+    """Whatever else ends this child, SIGTERM does not, which Slurm sends to all processes so that ranks can save."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    die_with_parent(keeper)
+    set_process_name("rekindle-proof")
+    while True:
+        time.sleep(PROOF_INTERVAL)
+        error = _write_proof(path, written + 1)
+        written += error is None
+        os.write(writer, f"{written} {error or ''}\n".encode())
+
+
+def _write_proof(path: Path, number: int) -> str | None:
+    """Why that fails, or empty where only more space is needed."""
+    try:
+        write_json(path, {"number": number}, durable=False)
+    except OSError as error:
+        return why_unwritable(error, path.parent) or ""
+    return None
+
+
+def read_proof(path: Path) -> int:
+    """The number of the latest proof of another node that is seen here; 0 before the first. Raises OSError."""
+    value = read_json(path, max_bytes=4096)
+    number = value.get("number") if isinstance(value, dict) else None
+    return number if isinstance(number, int) else 0
+
+
 class CoordinatorLostError(Exception):
     """The coordinator has ended, or gets no heartbeat of this node any more: its ranks must end."""
 
@@ -205,10 +276,10 @@ class NodeLink:
     """
 
     def __init__(
-        self, leader: Leader, hello: NodeHello, proof: "HomeProof", events: EventLoop, source: str | None = None
+        self, coordinator: Coordinator, hello: NodeHello, proof: HomeProof, events: EventLoop, source: str | None = None
     ) -> None:
         """``source``: the local address to connect from. Raises OSError where the coordinator does not answer."""
-        self._address, self._source = (leader.address, leader.port), None if source is None else (source, 0)
+        self._address, self._source = (coordinator.address, coordinator.port), None if source is None else (source, 0)
         self._hello, self._proof, self._events = hello, proof, events
         self._on_message: Callable[[Message], None] = _ignore
         sock = socket.create_connection(self._address, _CONNECT_TIMEOUT, self._source)
@@ -288,74 +359,3 @@ class NodeLink:
 
 def _ignore(_: object) -> None:
     """Nothing follows from this."""
-
-
-class HomeProof:
-    """Proof of this node that it can write the run directory, where other nodes see it.
-
-    A child writes: where a network file system does not answer, a write waits for ever.
-    """
-
-    def __init__(self, path: Path, close: Callable[[], None]) -> None:
-        """Write the first proof. ``close`` closes in the child what only the keeper may keep open.
-
-        Raises OSError where nothing can be written; a full disk is no such reason.
-        """
-        self._path, self._close = path, close
-        self.written, self._error = 1, _write_proof(path, 1) or ""
-        if self._error:
-            raise OSError(self._error)
-        self._fork()
-
-    def _fork(self) -> None:
-        self._reader, writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        self._written_at, keeper = time.monotonic(), os.getpid()
-        if not (pid := os.fork()):
-            self._close()
-            _write_proofs(self._path, self.written, writer, keeper)
-        self.pid = pid
-        os.close(writer)
-
-    def trouble(self) -> str | None:
-        """Why this node cannot write there now; updates ``written``, the number of the latest proof."""
-        with suppress(BlockingIOError):
-            read = os.read(self._reader, 1 << 16)
-            if not read:  # killed, as all processes of an attempt are at its end
-                os.close(self._reader)
-                self._fork()
-            for line in read.decode().splitlines():
-                self._written_at, (number, _, self._error) = time.monotonic(), line.partition(" ")
-                self.written = int(number)
-        silent = time.monotonic() - self._written_at
-        stuck = f"a write to {self._path.parent} has not ended for {silent:.0f} s" if silent > _STUCK else None
-        return self._error or stuck
-
-
-def _write_proofs(path: Path, written: int, writer: int, keeper: int) -> Never:
-    """Whatever else ends this child, SIGTERM does not, which Slurm sends to all processes so that ranks can save."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    die_with_parent(keeper)
-    set_process_name("rekindle-proof")
-    while True:
-        time.sleep(PROOF_INTERVAL)
-        error = _write_proof(path, written + 1)
-        written += error is None
-        os.write(writer, f"{written} {error or ''}\n".encode())
-
-
-def _write_proof(path: Path, number: int) -> str | None:
-    """Why that fails, or empty where only more space is needed."""
-    try:
-        write_json(path, {"number": number}, durable=False)
-    except OSError as error:
-        return why_unwritable(error, path.parent) or ""
-    return None
-
-
-def read_proof(path: Path) -> int:
-    """The number of the latest proof of another node that is seen here; 0 before the first. Raises OSError."""
-    value = read_json(path, max_bytes=4096)
-    number = value.get("number") if isinstance(value, dict) else None
-    return number if isinstance(number, int) else 0

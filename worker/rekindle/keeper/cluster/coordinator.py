@@ -16,8 +16,8 @@ from typing import Any
 from rekindle.contract.files import complete_lines, why_unwritable, write_json
 from rekindle.contract.job import JobSpec, RunIntent
 from rekindle.contract.run_dir.control_messages import ControlMessage, parse_message
+from rekindle.contract.run_dir.coordinator_records import Coordinator, CoordinatorBeat
 from rekindle.contract.run_dir.json_records import read_record
-from rekindle.contract.run_dir.leader_records import Leader, LeaderBeat
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import open_regular, regular_size
 from rekindle.keeper import wall_clock
@@ -129,15 +129,15 @@ class LaunchOwner:
         intent = read_record(self._run_dir.intent, RunIntent)
         if intent is not None and intent.launch > self.number:
             raise SupersededError(f"launch {intent.launch} has taken over from launch {self.number}")
-        leader = read_record(self._files.leader, Leader)
-        if leader is not None and leader.restart > self.restart:
-            raise SupersededError(f"restart {leader.restart} of launch {self.number} has taken over")
+        published = read_record(self._files.leader, Coordinator)
+        if published is not None and published.restart > self.restart:
+            raise SupersededError(f"restart {published.restart} of launch {self.number} has taken over")
 
-    def publish(self, leader: Leader, nodes: Nodes) -> None:
+    def publish(self, own: Coordinator, nodes: Nodes) -> None:
         """Let the nodes' keepers find it. Raises SupersededError, OSError."""
         self.check()
         self.nodes = nodes
-        write_json(self._files.leader, leader.to_json())
+        write_json(self._files.leader, own.to_json())
         wall_clock.follow(self._files.leader)
         self.beat()
 
@@ -146,7 +146,7 @@ class LaunchOwner:
         self.check()
         self._beats += 1
         nodes = {} if self.nodes is None else self.nodes.report()
-        beat = LeaderBeat(self._beats, self.restart, wall_clock.now(), **nodes)
+        beat = CoordinatorBeat(self._beats, self.restart, wall_clock.now(), **nodes)
         try:
             write_json(self._files.beat, beat.to_json(), durable=False)
         except OSError as error:
@@ -174,7 +174,7 @@ class ClusterRunner:
         secret, launch = secrets.token_hex(32), run_dir.launch(owner.number)
         self._nodes = Nodes(hosts, starter, address, secret, events, intent.host_timeout, launch)
         own = socket.gethostname(), os.getpid()
-        owner.publish(Leader(address, self._nodes.port, secret, *own, owner.restart, list(hosts)), self._nodes)
+        owner.publish(Coordinator(address, self._nodes.port, secret, *own, owner.restart, list(hosts)), self._nodes)
         self._chosen: list[Node] = []
         self._start_error: str | None = None  # that no further attempt can cure
         self._has_begun = False  # an attempt of this launch

@@ -24,8 +24,8 @@ from rekindle.contract.job import JobSpec
 from rekindle.contract.processes import descendants, forbid_core_dumps, set_child_subreaper, set_process_name
 from rekindle.contract.run_dir.attempt_samples import UsageSample
 from rekindle.contract.run_dir.control_messages import ControlMessage
+from rekindle.contract.run_dir.coordinator_records import Coordinator
 from rekindle.contract.run_dir.json_records import read_record
-from rekindle.contract.run_dir.leader_records import Leader
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt.running_attempt import RunningAttempt
@@ -42,7 +42,7 @@ from rekindle.keeper.torchrun.preload import preload
 from rekindle.keeper.torchrun.store_server import start_store_server
 
 _WELCOME_TIMEOUT = 60.0  # seconds
-_LEADER_TIMEOUT = 30.0  # seconds for leader.json to be seen here
+_COORDINATOR_TIMEOUT = 30.0  # seconds for leader.json to be seen here
 _IDLE = 60.0  # seconds; nothing is due then, and events end the wait
 _INTERVAL = 1.0  # seconds between two looks at what the coordinator has decided
 
@@ -286,7 +286,7 @@ def main(run_dir: RunDir, launch: int, host: str, source: str | None = None) -> 
 
 
 def _keep(run_dir: RunDir, launch: int, host: str, source: str | None) -> bool:
-    leader = _find_leader(run_dir, launch)
+    coordinator = _find_coordinator(run_dir, launch)
     os.chdir(run_dir.code)
     kill_all(partial(orphans_of, run_dir.root, host), reap_children)
     events = EventLoop()
@@ -300,9 +300,9 @@ def _keep(run_dir: RunDir, launch: int, host: str, source: str | None) -> bool:
     with events.signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         versions = own_versions()
         hello = messages.NodeHello(
-            leader.secret, host, secrets.token_hex(8), versions=versions, written=proof.written, clock=time.time()
+            coordinator.secret, host, secrets.token_hex(8), versions=versions, written=proof.written, clock=time.time()
         )
-        link = NodeLink(leader, hello, proof, events, source)
+        link = NodeLink(coordinator, hello, proof, events, source)
         deadline = time.monotonic() + _WELCOME_TIMEOUT
         keeper = NodeKeeper(run_dir, spec, link, events)
         while not link.is_welcome:
@@ -312,16 +312,16 @@ def _keep(run_dir: RunDir, launch: int, host: str, source: str | None) -> bool:
         return keeper.serve()
 
 
-def _find_leader(run_dir: RunDir, launch: int) -> Leader:
+def _find_coordinator(run_dir: RunDir, launch: int) -> Coordinator:
     """A file that another machine has just written may be visible here only after a while."""
-    deadline = time.monotonic() + _LEADER_TIMEOUT
-    while (leader := read_record(run_dir.launch(launch).leader, Leader)) is None:
+    deadline = time.monotonic() + _COORDINATOR_TIMEOUT
+    while (found := read_record(run_dir.launch(launch).leader, Coordinator)) is None:
         if time.monotonic() > deadline:
             raise UnusableError(
                 f"{run_dir.launch(launch).leader} cannot be read: is {run_dir.root} on a shared file system?"
             )
         time.sleep(0.1)
-    return leader
+    return found
 
 
 def own_versions() -> messages.Versions:

@@ -170,7 +170,7 @@ class Nodes:
         return {name: reason for name, reason in found.items() if not reason.startswith(PROLOGUE_FAILED)}
 
     def report(self) -> dict[str, dict[str, Any]]:
-        """Fields of ``LeaderBeat``."""
+        """Fields of ``CoordinatorBeat``."""
         ahead = {host.name: host.node.ahead for host in self._hosts.values() if host.node is not None and host.answers}
         clocks = {name: round(seconds, 1) for name, seconds in ahead.items() if abs(seconds) >= wall_clock.TOLERANCE}
         return {"clocks": clocks, "missing": self.missing(), "excluded": self.unusable()}

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.run_dir.coordinator_records import COMMENT
 from rekindle.contract.run_dir.journal import AttemptEnded, StopRequested, read_journal
-from rekindle.contract.run_dir.leader_records import COMMENT
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.cluster.node_start import node_command
 

@@ -1,4 +1,4 @@
-"""``local_leader.py RUN_DIR LAUNCH RESTART OWN_ADDRESS HOST=ADDRESS...``: a coordinator with nodes on this machine.
+"""``local_coordinator.py RUN_DIR LAUNCH RESTART OWN_ADDRESS HOST=ADDRESS...``: one with nodes on this machine.
 
 Each node has a loopback address of its own; everything but Slurm is real. ``ADDRESS@PID``: the node's keeper runs in
 the network namespace of that process.

@@ -9,7 +9,7 @@ COMMENT = "rekindle: "
 
 
 @dataclass(frozen=True, slots=True)
-class Leader(JsonRecord):
+class Coordinator(JsonRecord):
     """``leader.json``, readable by the job's user only: where the keepers of the nodes connect, and a secret."""
 
     address: Line  # IPv4
@@ -22,7 +22,7 @@ class Leader(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderBeat(JsonRecord):
+class CoordinatorBeat(JsonRecord):
     """``beat.json``: another ``beat`` every few seconds, for as long as the coordinator lives.
 
     ``at``: the time of day by which it writes the journal, in seconds since the epoch. ``clocks``: seconds by which
