@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from fakes.launching import fake_launchers
 from migrated import provide_database
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobState
@@ -78,6 +79,7 @@ def api_server(root: Path, *, private_jobs: bool = False) -> Iterator[ApiServer]
     store = Store(provide_database(home.database))
     store.migrate()
     machine = find_machine(cpu_slots=2, environment={"CUDA_VISIBLE_DEVICES": ""})
+    launchers = fake_launchers(store, home, machine, _launch_nothing)
     state = AppState(
         home=home,
         store=store,
@@ -85,7 +87,7 @@ def api_server(root: Path, *, private_jobs: bool = False) -> Iterator[ApiServer]
         devices=DeviceStates(store, machine, DeviceHealth()),
         monitor=MachineMonitor(machine, home.root),
         retention=Retention.of(home, store, Deletions(home), Rules(bundles_days=7)),
-        submitter=Submitter(store, home, machine, check_python=lambda _: None, checkout=check_out),
+        submitter=Submitter(store, home, launchers, check_out),
         access=AccessControl(store, TOKEN, private_jobs=private_jobs),
         host="127.0.0.1",
         max_bundle_bytes=MAX_BUNDLE_BYTES,
@@ -93,7 +95,7 @@ def api_server(root: Path, *, private_jobs: bool = False) -> Iterator[ApiServer]
         stopping=threading.Event(),
         wake=lambda: None,
         scheduler_health=lambda: SchedulerHealth(alive=True, age=0.0),
-        prospect=Reconciler(store, home, machine, _launch_nothing).prospect,
+        prospect=Reconciler(store, home, machine, launchers).prospect,
     )
     app = create_app(state)
     bearer = {"Authorization": f"Bearer {TOKEN}"}

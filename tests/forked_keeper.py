@@ -13,7 +13,7 @@ from typing import Protocol
 
 from rekindle.contract.environment import clean_environment
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle_service.launchers.spare_process import ForkedKeeper, SpareError, SpareKey, SpareProcess, spare_key
+from rekindle_service.launch.local.spare_keepers import ForkedKeeper, SpareError, SpareKey, SpareProcess, spare_key
 
 _MAIN = """
 import sys

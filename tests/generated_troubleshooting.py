@@ -18,7 +18,7 @@ def outcomes() -> Iterator[str]:
     """Every class of outcome with what its end means, and what a person does."""
     from rekindle.contract.outcome import OutcomeClass
     from rekindle.keeper.retry_policy import ACTIONS, Action
-    from rekindle_service.jobs.story.next_steps import ADVICE
+    from rekindle_service.jobs.job_story import ADVICE
 
     then = {
         Action.FINISH: "the job succeeded",

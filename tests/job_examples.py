@@ -9,11 +9,11 @@ from migrated import provide_database
 from rekindle.contract.files import write_json
 from rekindle.contract.job import JobSpec, TargetKind
 from rekindle_service.config.home import Home
-from rekindle_service.jobs.submission import Submission
 from rekindle_service.jobs.submitter import new_job
 from rekindle_service.machine.devices import Link, Machine, Slot
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Experiment, Job
+from rekindle_service.submission import Submission
 
 _numbers = itertools.count(1)
 

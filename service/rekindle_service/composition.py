@@ -19,19 +19,21 @@ from rekindle_service.access.permissions import Scope
 from rekindle_service.api.dependencies import AppState
 from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Settings
-from rekindle_service.jobs.cluster_rules import ISOLATED, NO_SLURM
 from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.submitter import Submitter
-from rekindle_service.launchers.editable_installs import EditableModules
-from rekindle_service.launchers.interpreter import UNREACHABLE_ADVICE, InterpreterCheck, unreachable_interpreter
-from rekindle_service.launchers.isolation.policy import Isolation, IsolationError, isolation_of
-from rekindle_service.launchers.isolation.rights import SubmitRights
-from rekindle_service.launchers.local import KeeperLauncher, default_keys, prepare_worker_path
-from rekindle_service.launchers.slurm.batch_job import extra_error
-from rekindle_service.launchers.slurm.composition import slurm_cluster, slurm_launcher
-from rekindle_service.launchers.spare_keepers import SpareKeepers
+from rekindle_service.launch.isolation.job_isolation import Isolation, IsolationError, isolation_of
+from rekindle_service.launch.launcher import LauncherParts
+from rekindle_service.launch.local.interpreter import (
+    UNREACHABLE_ADVICE,
+    EditableModules,
+    InterpreterCheck,
+    unreachable_interpreter,
+)
+from rekindle_service.launch.local.keeper_start import KeeperLauncher, default_keys, prepare_worker_path
+from rekindle_service.launch.local.spare_keepers import SpareKeepers
+from rekindle_service.launch.registry import Launchers
 from rekindle_service.machine.devices import Machine, find_machine
 from rekindle_service.machine.gpu_probe_client import GpuProbe
 from rekindle_service.machine.health import DeviceHealth
@@ -109,8 +111,9 @@ def make_parts(settings: Settings, token: str, isolation: Isolation, stack: Exit
     spares = _spare_keepers(settings, isolation, stack)
     worker_path = prepare_worker_path(home)
     launcher = KeeperLauncher(home, devices.machine, worker_path, isolation, Affinity(settings.affinity), spares)
-    reconciler = _closing(stack, _reconciler(settings, home, store, devices.states, launcher))
-    state = _app_state(settings, store, devices, isolation, reconciler, token, stack)
+    launchers = _launchers(settings, home, store, devices.machine, isolation, launcher)
+    reconciler = _closing(stack, _reconciler(settings, home, store, devices.states, launchers))
+    state = _app_state(settings, store, devices, isolation, launchers, reconciler, token, stack)
     stack.callback(start_dispatchers(store, settings.notify))
     return Parts(state, maintenance, devices, reconciler, spares, launcher)
 
@@ -159,6 +162,7 @@ def _app_state(
     store: Store,
     devices: _Devices,
     isolation: Isolation,
+    launchers: Launchers,
     reconciler: Reconciler,
     token: str,
     stack: ExitStack,
@@ -171,7 +175,7 @@ def _app_state(
         devices=devices.states,
         monitor=devices.monitor,
         retention=_closing(stack, Retention.of(home, store, reconciler.deletions, rules_of(settings))),
-        submitter=_submitter(settings, home, store, devices.machine, isolation, reconciler),
+        submitter=_submitter(settings, home, store, launchers, isolation, reconciler),
         access=_access_control(settings, store, token, stack),
         host=settings.host,
         public_host=urlsplit(settings.public_url).hostname if settings.public_url else None,
@@ -195,18 +199,24 @@ def _spare_keepers(settings: Settings, isolation: Isolation, stack: ExitStack) -
     return _closing(stack, spares)
 
 
+def _launchers(
+    settings: Settings, home: Home, store: Store, machine: Machine, isolation: Isolation, start_keeper: KeeperLauncher
+) -> Launchers:
+    check_python = _interpreter_check(isolation, home)
+    return Launchers.create(LauncherParts(store, home, settings, machine, isolation, start_keeper, check_python))
+
+
 def _reconciler(
-    settings: Settings, home: Home, store: Store, devices: DeviceStates, launcher: KeeperLauncher
+    settings: Settings, home: Home, store: Store, devices: DeviceStates, launchers: Launchers
 ) -> Reconciler:
     reconciler = Reconciler(
         store,
         home,
         devices.machine,
-        launcher,
+        launchers,
         healthy_seconds=settings.healthy_seconds,
         log_bytes=settings.log_bytes,
         host_timeout=settings.host_timeout,
-        cluster=slurm_launcher(home, settings),
         device_health=devices.health,
         displacement=DisplacementRules(settings.preemption, settings.min_run_seconds, _quotas(settings)),
         quotas=_quotas(settings),
@@ -221,18 +231,14 @@ def _quotas(settings: Settings) -> Quotas:
 
 
 def _submitter(
-    settings: Settings, home: Home, store: Store, machine: Machine, isolation: Isolation, reconciler: Reconciler
+    settings: Settings, home: Home, store: Store, launchers: Launchers, isolation: Isolation, reconciler: Reconciler
 ) -> Submitter:
     return Submitter(
         store,
         home,
-        machine,
-        _interpreter_check(isolation, home),
+        launchers,
         check_out,
         EditableModules(isolated=isolation.hides_the_server),
-        rights=SubmitRights(isolation, home),
-        cluster=ISOLATED if isolation.hides_the_server else slurm_cluster() or NO_SLURM,
-        sbatch_rule=extra_error,
         quotas=_quotas(settings),
         scheduler_problem=lambda: reconciler.health().problem(),
     )

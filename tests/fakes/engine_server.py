@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from fakes.launching import launch_fake
+from fakes.launching import fake_launchers
 from job_examples import cpu_machine
 from rekindle_service.config.home import Home
 from rekindle_service.scheduler.reconciler import Reconciler
@@ -17,7 +17,8 @@ home.create()
 lock = home.lock()
 store = Store(home.database)
 store.migrate()
-engine = Reconciler(store, home, cpu_machine(int(sys.argv[2])), launch_fake(home))
+machine = cpu_machine(int(sys.argv[2]))
+engine = Reconciler(store, home, machine, fake_launchers(store, home, machine))
 engine.start()
 print("ready", flush=True)
 threading.Event().wait()

@@ -1,12 +1,24 @@
-"""Starting the fake keeper as the real one is started."""
+"""Launchers whose keepers are fakes, started as the real ones are."""
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from rekindle_service.config.home import Home
-from rekindle_service.launchers.keeper_pool import KeeperStarter
+from rekindle_service.launch.isolation.job_isolation import Isolation
+from rekindle_service.launch.isolation.rights import SubmitRights
+from rekindle_service.launch.launcher import KeeperStarter
+from rekindle_service.launch.local.local_launcher import LocalLauncher
+from rekindle_service.launch.registry import Launchers
+from rekindle_service.launch.slurm.batch_job import LaunchFiles
+from rekindle_service.launch.slurm.poller import SlurmPoller
+from rekindle_service.launch.slurm.slurm_commands import SlurmCommands
+from rekindle_service.launch.slurm.slurm_launcher import NO_COMMANDS, NO_SLURM, SlurmLauncher
+from rekindle_service.machine.devices import Machine
+from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
+from rekindle_service.submission import FieldError
 
 
 def launch_fake(home: Home) -> KeeperStarter:
@@ -22,3 +34,26 @@ def launch_fake(home: Home) -> KeeperStarter:
             )
 
     return launch
+
+
+def slurm_launcher(
+    store: Store, home: Home, commands: SlurmCommands | None = None, poller: SlurmPoller | None = None
+) -> SlurmLauncher:
+    """The launcher of a server with ``commands``; None: of one that has none."""
+    lack, refusal = (NO_COMMANDS, NO_SLURM) if commands is None else (None, None)
+    used = commands or SlurmCommands()
+    files = LaunchFiles(home, home.root / "worker")
+    return SlurmLauncher(home, store, used, poller or SlurmPoller(used, 0.05), files, 60.0, lack=lack, refusal=refusal)
+
+
+def fake_launchers(
+    store: Store,
+    home: Home,
+    machine: Machine,
+    start: KeeperStarter | None = None,
+    slurm: SlurmLauncher | None = None,
+    check_python: Callable[[str], FieldError | None] = lambda _: None,
+) -> Launchers:
+    """Every launcher of a server without isolation; ``start``: of local keepers, by default fakes."""
+    local = LocalLauncher(home, machine, start or launch_fake(home), check_python)
+    return Launchers([slurm or slurm_launcher(store, home), local], SubmitRights(Isolation(), home))

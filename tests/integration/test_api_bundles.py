@@ -18,7 +18,7 @@ import pytest
 from api_server import MAX_BUNDLE_BYTES, ApiServer
 from job_examples import names_in
 from rekindle.contract.states import JobState
-from rekindle_service.jobs.packaging.bundles import Bundles
+from rekindle_service.jobs.packaging.code_sources import Bundles
 from rekindle_service.scheduler.recovery import recover_on_startup
 
 PATH = "/api/v1/bundles"

@@ -8,7 +8,7 @@ from api_server import ApiServer
 from disks import remount, tmpfs
 from job_examples import names_in
 from rekindle.contract.states import JobIntent, JobState
-from rekindle_service.jobs.cluster_rules import NO_SLURM
+from rekindle_service.launch.slurm.slurm_launcher import NO_SLURM
 from rekindle_service.store import StorageError, Store
 from rekindle_service.store.tables import Job
 from shared_server import one_server  # noqa: F401 the fixture server

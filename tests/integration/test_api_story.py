@@ -13,7 +13,7 @@ from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.contract.states import JobState
-from rekindle_service.jobs.story.next_steps import next_step
+from rekindle_service.jobs.job_story import next_step
 from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.tables import Attempt, Job
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fakes.launching import fake_launchers
 from job_examples import a_submission, cpu_machine, names_in, open_store
 from rekindle.contract.files import atomic_write
 from rekindle.contract.run_dir.snapshot_dir import MANIFEST, Manifest, SnapshotDir, SnapshotFile
@@ -17,9 +18,9 @@ from rekindle.keeper.attempt.attempt_processes import corrupt
 from rekindle.training.snapshots.directory import verify
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.git_checkout import check_out
-from rekindle_service.jobs.submission import SubmissionError
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.store import StorageError
+from rekindle_service.submission import SubmissionError
 from swaps import swapping
 
 OLD_CODE = {"train.py": "old", "config.yaml": "a", "edited.yaml": "a", "start.pt": "raw"}
@@ -48,7 +49,7 @@ def submitter(tmp_path):
     home = Home(tmp_path / "home")
     home.create()
     store = open_store(home.root)
-    yield Submitter(store, home, cpu_machine(2), check_python=lambda _: None, checkout=check_out)
+    yield Submitter(store, home, fake_launchers(store, home, cpu_machine(2)), check_out)
     store.close()
 
 

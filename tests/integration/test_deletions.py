@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from e2e.waiting import until
+from fakes.launching import fake_launchers
 from job_examples import a_job, cpu_machine, names_in, open_store, queued_job
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
@@ -99,7 +100,7 @@ def test_a_removal_that_takes_for_ever_stalls_neither_the_queue_nor_the_end_of_t
         return Removal()
 
     monkeypatch.setattr("rekindle_service.retention.deletions.remove_tree", endless)
-    engine = Reconciler(store, home, cpu_machine(1), cannot_launch)
+    engine = Reconciler(store, home, cpu_machine(1), fake_launchers(store, home, cpu_machine(1), cannot_launch))
     engine.start()
     try:
         store.delete_job(large.id)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from e2e.waiting import until
-from fakes.launching import launch_fake
+from fakes.launching import fake_launchers, launch_fake
 from job_examples import an_experiment, cpu_machine, open_store, queued_job
 from rekindle.contract.files import atomic_write, write_json
 from rekindle.contract.locks import lock_holder
@@ -37,7 +37,9 @@ class Bench:
         self.started = self.closing = False
 
     def new_engine(self):
-        return Reconciler(self.store, self.home, cpu_machine(self.slots), self.launch, quotas=self.quotas)
+        machine = cpu_machine(self.slots)
+        launchers = fake_launchers(self.store, self.home, machine, self.launch)
+        return Reconciler(self.store, self.home, machine, launchers, quotas=self.quotas)
 
     def start(self):
         self.engine.start()

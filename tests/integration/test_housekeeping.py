@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from fakes.launching import launch_fake
+from fakes.launching import fake_launchers
 from job_examples import a_job, a_submission, an_experiment, cpu_machine, names_in, open_store, queued_job
 from rekindle.contract.files import write_json
 from rekindle.contract.job import RunIntent, TargetKind
@@ -54,7 +54,7 @@ def store(home, stores):
 
 @pytest.fixture
 def submitter(home, store):
-    return Submitter(store, home, cpu_machine(2), check_python=lambda _: None, checkout=check_out)
+    return Submitter(store, home, fake_launchers(store, home, cpu_machine(2)), check_out)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_submission_without_a_row_is_removed_and_one_with_a_row_is_completed(h
 
 def test_a_job_is_not_started_before_its_submission_is_confirmed(home, store, submitter):
     job = store.add_job(submitter.prepare(asked()), numbered=True)
-    engine = Reconciler(store, home, cpu_machine(2), launch_fake(home))
+    engine = Reconciler(store, home, cpu_machine(2), fake_launchers(store, home, cpu_machine(2)))
     engine.reconcile()
     assert store.job(job.id).state is JobState.QUEUED
     submitter.confirm([job])

@@ -12,12 +12,12 @@ import pytest
 
 from disks import fill, tmpfs
 from e2e.waiting import until
-from fakes.launching import launch_fake
+from fakes.launching import fake_launchers
 from job_examples import a_job, cpu_machine, open_store, queued_job
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
-from rekindle_service.launchers import launch_counts
-from rekindle_service.launchers.keeper_pool import KeeperPool
+from rekindle_service.launch import launcher as launch_counts
+from rekindle_service.launch.local.local_launcher import LocalLauncher
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
@@ -48,12 +48,16 @@ def small_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home
         yield home
 
 
-def launches_until_crash_looping(keepers: KeeperPool, job: Job) -> int:
+def no_intent(_: Job) -> None:
+    """The keepers here read none."""
+
+
+def launches_until_crash_looping(keepers: LocalLauncher, job: Job) -> int:
     for tries in range(_MANY):
         with suppress(OSError):
             if keepers.crash_looping(job):
                 return tries
-            keepers.launch(job)
+            keepers.launch(job, no_intent)
         while keepers.alive(job):
             pass
     return _MANY
@@ -73,12 +77,15 @@ def test_a_launch_for_which_the_machine_lacks_something_does_not_count_as_a_fail
         number = getattr(errno, name)
         raise OSError(number, os.strerror(number))
 
-    assert launches_until_crash_looping(KeeperPool(Home(home), launch), a_starting_job(Home(home))) == tries
+    assert (
+        launches_until_crash_looping(LocalLauncher(Home(home), cpu_machine(1), launch), a_starting_job(Home(home)))
+        == tries
+    )
 
 
 def test_a_keeper_that_dies_while_its_disk_is_full_does_not_count_as_a_failure(small_home: Home) -> None:
     job = a_starting_job(small_home)
-    ours = KeeperPool(small_home, lambda _: subprocess.Popen(["/bin/false"]))
+    ours = LocalLauncher(small_home, cpu_machine(1), lambda _: subprocess.Popen(["/bin/false"]))
     ballast = fill(small_home.runs)
     assert launches_until_crash_looping(ours, job) == _MANY
     ballast.unlink()
@@ -92,7 +99,7 @@ def test_the_failure_of_a_keeper_quotes_the_last_line_of_its_log(home: Path, tex
     job = a_starting_job(Home(home))
     log = Home(home).run_dir(job.id).keeper_log
     log.write_text(text)
-    message, tail = KeeperPool(Home(home), lambda _: subprocess.Popen(["/bin/false"])).failure(job)
+    message, tail = LocalLauncher(Home(home), cpu_machine(1), lambda _: subprocess.Popen(["/bin/false"])).failure(job)
     assert message == f"The keeper could not start or ended at once, repeatedly{said}{log}"
     assert tail == text
 
@@ -108,10 +115,10 @@ def test_a_keeper_is_stopped_by_whichever_server_runs_and_stopping_none_is_harml
             process.stdout.readline()
         return process
 
-    keepers, job = KeeperPool(Home(home), launch), a_starting_job(Home(home))
+    keepers, job = LocalLauncher(Home(home), cpu_machine(1), launch), a_starting_job(Home(home))
     keepers.stop(job)
-    keepers.launch(job)
-    stopping = keepers if launched_by_this_server else KeeperPool(Home(home), launch)
+    keepers.launch(job, no_intent)
+    stopping = keepers if launched_by_this_server else LocalLauncher(Home(home), cpu_machine(1), launch)
     assert stopping.alive(job)
     stopping.stop(job)
     until(lambda: not keepers.alive(job), "it has ended")
@@ -126,7 +133,7 @@ def _state_after_round(engine: Reconciler, store: Store, job: Job) -> JobState |
 def test_the_queue_outlives_a_full_disk(small_home: Home) -> None:
     store = open_store(small_home.root)
     job = queued_job(store, small_home, args=["succeed"])
-    engine = Reconciler(store, small_home, cpu_machine(1), launch_fake(small_home))
+    engine = Reconciler(store, small_home, cpu_machine(1), fake_launchers(store, small_home, cpu_machine(1)))
     ballast = fill(small_home.runs)
     for _ in range(_MANY):
         engine.reconcile()

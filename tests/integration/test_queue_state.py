@@ -26,8 +26,7 @@ def agrees(state, store):
     rows = {job.id: job for job in store.queue.jobs()}
     assert {job.id: job for job in state.queued} == rows
     assert state.holding == {job.id: job for job in store.jobs_in(HOLDING_SLOTS)}
-    assert state.kinds == {job.spec.device_kind for job in rows.values()}
-    assert state.cluster_jobs == sum(job.spec.is_cluster for job in rows.values())
+    assert state.kinds == {job.spec.device_kind if job.spec.slurm is None else "slurm" for job in rows.values()}
 
 
 def test_it_follows_every_change(store):
@@ -91,7 +90,7 @@ def test_the_state_of_a_job_that_others_wait_for_is_asked_once_and_followed(stor
 def test_of_a_long_queue_the_first_positions_are_shown(store):
     store.experiments.add(an_experiment("e" * 10), [a_job(experiment_id="e" * 10) for _ in range(300)])
     planner = QueuePlanner(store, cpu_machine(2))
-    first = planner.plan({}, None, lambda _: None, has_cluster=False)
+    first = planner.plan({}, None, lambda _: None)
     planner.show(first)
     assert len(first.starts) == 2
     shown = [job.queue_position for job in store.queue.jobs() if job.queue_position]
@@ -106,7 +105,7 @@ def test_a_job_that_is_only_considered_leaves_no_trace_in_the_queue(store):
     planner, draft = QueuePlanner(store, cpu_machine(2)), a_job(priority=9, device="cuda")
     version = store.feed.version()
     for job, starts in ((draft, [waiting.id]), (a_job(priority=9), [])):
-        allocation, holding = planner.plan_with(job, {}, None, has_cluster=False)
+        allocation, holding = planner.plan_with(job, {}, None)
         assert ([each.id for each, _ in allocation.starts if each is not job], holding) == (starts, [])
         assert (planner.state.queued.get(job.id), planner.state.kinds) == (None, {"cpu"})
         agrees(planner.state, store)

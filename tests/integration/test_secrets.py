@@ -12,7 +12,7 @@ from rekindle.contract.environment import ENV_FILES
 from rekindle.contract.files import read_json
 from rekindle.contract.job import HIDDEN, JobSpec, TargetKind
 from rekindle.keeper.keeper_environment import SecretError, read_secrets
-from rekindle_service.jobs.secret_values import (
+from rekindle_service.secret_values import (
     MissingVariableError,
     hide_secrets,
     job_variables,

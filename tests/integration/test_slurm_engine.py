@@ -10,7 +10,7 @@ import pytest
 
 from e2e.waiting import until
 from fakes.fake_slurm import FakeJob, FakeSlurm
-from fakes.launching import launch_fake
+from fakes.launching import fake_launchers, slurm_launcher
 from job_examples import cpu_machine, open_store, queued_job
 from rekindle.contract.files import read_json, write_json
 from rekindle.contract.job import JobSpec, RunIntent, SlurmOptions
@@ -20,13 +20,12 @@ from rekindle.contract.run_dir.rank_records import RankState, RankStatus
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.jobs import actions
-from rekindle_service.launchers import launch_counts
-from rekindle_service.launchers.launcher import Launcher
-from rekindle_service.launchers.slurm import beats, launcher
-from rekindle_service.launchers.slurm.commands import SlurmCommands
-from rekindle_service.launchers.slurm.launch_files import LaunchFiles
-from rekindle_service.launchers.slurm.launcher import SlurmLauncher
-from rekindle_service.launchers.slurm.poller import SlurmPoller
+from rekindle_service.launch import launcher as launch_counts
+from rekindle_service.launch.slurm import leader_reports as beats
+from rekindle_service.launch.slurm import slurm_launcher as launcher
+from rekindle_service.launch.slurm.poller import SlurmPoller
+from rekindle_service.launch.slurm.slurm_commands import SlurmCommands
+from rekindle_service.launch.slurm.slurm_launcher import SlurmLauncher
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
@@ -56,14 +55,9 @@ class Play:
     def restart(self) -> None:
         """Another server takes over; the one before was killed."""
         self.poller = self.poller_type(SlurmCommands(self.slurm), 0.05)
-        files = LaunchFiles(self.home, self.home.root / "worker")
-
-        def cluster(record: launcher.Record, prepare: object) -> Launcher:
-            return SlurmLauncher(self.home, self.poller, files, record, prepare, 60.0)
-
-        self.engine = Reconciler(
-            self.store, self.home, cpu_machine(1), launch_fake(self.home), host_timeout=60.0, cluster=cluster
-        )
+        slurm = slurm_launcher(self.store, self.home, SlurmCommands(self.slurm), self.poller)
+        launchers = fake_launchers(self.store, self.home, cpu_machine(1), slurm=slurm)
+        self.engine = Reconciler(self.store, self.home, cpu_machine(1), launchers, host_timeout=60.0)
 
     def round(self, times: int = 1) -> None:
         for _ in range(times):
@@ -565,7 +559,7 @@ def test_without_the_commands_of_slurm_a_job_waits_in_the_queue(tmp_path: Path) 
     home = Home(tmp_path / "home")
     home.create()
     store = open_store(home.root)
-    engine = Reconciler(store, home, cpu_machine(1), launch_fake(home))
+    engine = Reconciler(store, home, cpu_machine(1), fake_launchers(store, home, cpu_machine(1)))
     job = queued_job(store, home, slurm=SlurmOptions(), nodes=2, min_nodes=2, max_ranks=2, min_ranks=2)
     engine.reconcile()
     row = store.job(job.id)

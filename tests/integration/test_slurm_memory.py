@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fakes.fake_slurm import FakeSlurm
+from fakes.launching import fake_launchers, slurm_launcher
 from job_examples import a_submission, an_experiment, cpu_machine, open_store, queued_job
 from rekindle.contract.files import append_line
 from rekindle.contract.job import SlurmOptions
@@ -16,14 +17,12 @@ from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
 from rekindle_service.experiments.matrix import Trial
 from rekindle_service.experiments.submitter import submit_jobs
-from rekindle_service.jobs.packaging.editable_installs import EditableModule
 from rekindle_service.jobs.packaging.git_checkout import check_out
-from rekindle_service.jobs.submission import Submission
 from rekindle_service.jobs.submitter import Submitter
-from rekindle_service.launchers.slurm.batch_job import extra_error
-from rekindle_service.launchers.slurm.cluster import SlurmCluster
-from rekindle_service.launchers.slurm.commands import SlurmCommands
+from rekindle_service.launch.local.interpreter import EditableModule
+from rekindle_service.launch.slurm.slurm_commands import SlurmCommands
 from rekindle_service.store.tables import Job
+from rekindle_service.submission import Submission
 
 _GIB = 1 << 30
 _SIZE = {"nodes": 2, "min_nodes": 2, "min_ranks": 4, "max_ranks": 4}
@@ -46,10 +45,8 @@ def slurm() -> FakeSlurm:
 @pytest.fixture
 def submitter(home: Home, slurm: FakeSlurm) -> Iterator[Submitter]:
     store = open_store(home.root)
-    cluster = SlurmCluster(SlurmCommands(slurm))
-    yield Submitter(
-        store, home, cpu_machine(1), lambda _: None, check_out, cluster=cluster, sbatch_rule=extra_error
-    )  # fmt: skip
+    launcher = slurm_launcher(store, home, SlurmCommands(slurm))
+    yield Submitter(store, home, fake_launchers(store, home, cpu_machine(1), slurm=launcher), check_out)
     store.close()
 
 

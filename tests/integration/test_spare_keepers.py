@@ -18,11 +18,18 @@ from e2e.waiting import until
 from job_examples import a_job, cpu_machine
 from rekindle.contract.processes import ProcessIdentity
 from rekindle_service.config.home import Home
-from rekindle_service.launchers import spare_keepers
-from rekindle_service.launchers.isolation.policy import Isolation
-from rekindle_service.launchers.local import KeeperLauncher, default_keys, keeper_environment
-from rekindle_service.launchers.spare_keepers import SpareKeepers, keys_to_keep
-from rekindle_service.launchers.spare_process import ForkedKeeper, SpareError, SpareKey, SpareProcess, spare_key
+from rekindle_service.launch.isolation.job_isolation import Isolation
+from rekindle_service.launch.local import spare_keepers
+from rekindle_service.launch.local.keeper_start import KeeperLauncher, default_keys, keeper_environment
+from rekindle_service.launch.local.spare_keepers import (
+    ForkedKeeper,
+    SpareError,
+    SpareKeepers,
+    SpareKey,
+    SpareProcess,
+    keys_to_keep,
+    spare_key,
+)
 
 LIGHT = """
 import json, os, sys, time

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
+from fakes.launching import fake_launchers
 from job_examples import a_submission, an_experiment, cpu_machine, names_in, open_store
 from rekindle.contract.files import read_json
 from rekindle.contract.job import JobSpec, SnapshotPolicy, TargetKind
@@ -17,12 +18,12 @@ from rekindle_service.experiments.matrix import Trial
 from rekindle_service.experiments.submitter import submit_jobs
 from rekindle_service.jobs import submitter as submitter_module
 from rekindle_service.jobs.idempotency import IdempotencyKey
-from rekindle_service.jobs.packaging.editable_installs import EditableModule
 from rekindle_service.jobs.packaging.git_checkout import check_out
-from rekindle_service.jobs.submission import FieldError, SubmissionError
 from rekindle_service.jobs.submitter import Submitter
+from rekindle_service.launch.local.interpreter import EditableModule
 from rekindle_service.scheduler.recovery import recover_on_startup
 from rekindle_service.store import StorageError, UnknownCommitError
+from rekindle_service.submission import FieldError, SubmissionError
 
 KEY = IdempotencyKey("key", "digest")
 
@@ -43,7 +44,7 @@ def store(home):
 
 @pytest.fixture
 def submitter(store, home):
-    return Submitter(store, home, cpu_machine(2), check_python=lambda _: None, checkout=check_out)
+    return Submitter(store, home, fake_launchers(store, home, cpu_machine(2)), check_out)
 
 
 @pytest.fixture
@@ -108,10 +109,17 @@ def test_a_refused_submission_names_its_problems_and_leaves_nothing_behind(
     if linked:
         (submission.code / "leak").symlink_to("/etc")
     with pytest.raises(SubmissionError) as caught:
-        replace(submitter, check_python=check_python).submit(a_submission(submission.code, **options))
+        with_check(submitter, check_python).submit(a_submission(submission.code, **options))
     found = [(error.field, error.rule) for error in caught.value.errors]
     assert [each if each in problems else each[0] for each in found] == problems
     assert (names_in(home.runs), submitter.store.lists.jobs()) == ([], [])
+
+
+def with_check(submitter, check_python):
+    machine = cpu_machine(2)
+    return replace(
+        submitter, launchers=fake_launchers(submitter.store, submitter.home, machine, check_python=check_python)
+    )
 
 
 @pytest.mark.parametrize("script", ["secret.py", "guess.py", "../link/guess.py"])
@@ -136,7 +144,7 @@ def test_a_repeat_with_the_same_key_copies_nothing_and_gives_the_first_job(submi
 
 def test_of_many_concurrent_repeats_one_is_carried_out_and_the_others_wait_for_its_job(submitter, submission, home):
     jobs, checked = [], []
-    submitter = replace(submitter, check_python=checked.append)
+    submitter = with_check(submitter, checked.append)
     threads = [threading.Thread(target=lambda: jobs.append(submitter.submit(submission, KEY))) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -211,6 +219,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from job_examples import a_submission, cpu_machine, open_store
+from fakes.launching import fake_launchers
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.scheduler.recovery import recover_on_startup
@@ -230,7 +239,7 @@ home = Home(Path(sys.argv[1]))
 home.create()
 store = open_store(home.root)
 recover_on_startup(home, store)
-submitter = Submitter(store, home, cpu_machine(2), check_python=lambda _: None, checkout=check_out)
+submitter = Submitter(store, home, fake_launchers(store, home, cpu_machine(2)), check_out)
 asked = a_submission(Path(sys.argv[2]), python="p")
 sys.addaudithook(audit)
 print(submitter.submit(asked).id, flush=True)

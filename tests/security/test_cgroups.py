@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle_service.launchers.isolation import enter
-from rekindle_service.launchers.isolation.cgroups import CgroupLimits, CgroupParent, NoCgroupError
+from rekindle_service.launch.isolation import enter_sandbox as enter
+from rekindle_service.launch.isolation.sandbox import CgroupLimits, CgroupParent, NoCgroupError
 
 NONE = CgroupLimits()
 

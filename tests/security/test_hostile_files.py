@@ -14,6 +14,7 @@ import pytest
 
 from api_server import ADMIN, ApiServer, api_server
 from e2e.waiting import until
+from fakes.launching import fake_launchers
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.paths import RunDir
@@ -97,7 +98,8 @@ class HostileRun:
         self.other = server.submit(code, name="other")
         self._keepers: list[subprocess.Popen[bytes]] = []
         state = server.state
-        self.reconciler = Reconciler(state.store, state.home, state.machine, self._launch)
+        launchers = fake_launchers(state.store, state.home, state.machine, self._launch)
+        self.reconciler = Reconciler(state.store, state.home, state.machine, launchers)
 
     def _launch(self, _: Job) -> "subprocess.Popen[bytes]":
         self._keepers.append(subprocess.Popen(["sleep", "600"]))

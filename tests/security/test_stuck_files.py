@@ -14,6 +14,7 @@ import pytest
 
 from api_server import ADMIN, api_server
 from e2e.waiting import until
+from fakes.launching import fake_launchers
 from rekindle.contract.files import read_json
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobState
@@ -57,7 +58,13 @@ def test_files_that_do_not_answer_hold_up_no_other_job_and_are_shown(tmp_path: P
         stuck, sound = server.submit(code, name="stuck"), server.submit(code, name="sound")
         for job in (stuck, sound):
             server.move(job, JobState.STARTING, run=1, devices=["cpu:0"])
-        reconciler = Reconciler(state.store, state.home, state.machine, launch, job_seconds=0.5)
+        reconciler = Reconciler(
+            state.store,
+            state.home,
+            state.machine,
+            fake_launchers(state.store, state.home, state.machine, launch),
+            job_seconds=0.5,
+        )
         try:
             reconciler.reconcile()
             with _mounted(server.run_dir(stuck).root) as process:
@@ -124,7 +131,12 @@ def test_the_age_of_the_loop_grows_while_the_database_does_not_answer(tmp_path: 
     gate = threading.Event()
     with api_server(tmp_path) as server:
         state = server.state
-        reconciler = Reconciler(state.store, state.home, state.machine, lambda _: subprocess.Popen(["true"]))
+        reconciler = Reconciler(
+            state.store,
+            state.home,
+            state.machine,
+            fake_launchers(state.store, state.home, state.machine, lambda _: subprocess.Popen(["true"])),
+        )
         jobs_in = state.store.jobs_in
         object.__setattr__(state.store, "jobs_in", lambda *arguments: (gate.wait(), jobs_in(*arguments))[1])
         reconciler.start()

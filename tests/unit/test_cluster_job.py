@@ -11,16 +11,16 @@ CLUSTER = JobSpec(
 
 
 def test_a_spec_comes_back_as_it_was_written_with_as_many_ranks_on_each_node():
-    for spec, is_cluster, ranks_per_node in ((LOCAL, False, 4), (CLUSTER, True, 2)):
+    for spec, ranks_per_node in ((LOCAL, 4), (CLUSTER, 2)):
         read = JobSpec.from_json(json.loads(json.dumps(spec.to_json())))
         assert read == spec
-        assert (read.is_cluster, read.ranks_per_node) == (is_cluster, ranks_per_node)
+        assert read.ranks_per_node == ranks_per_node
 
 
 def test_a_spec_of_before_nodes_is_one_of_this_machine():
     value = {key: item for key, item in LOCAL.to_json().items() if key not in ("nodes", "min_nodes", "slurm")}
     spec = JobSpec.from_json(value)
-    assert (spec.is_cluster, spec.nodes, spec.min_nodes, spec.ranks_per_node) == (False, 1, 1, 4)
+    assert (spec.slurm, spec.nodes, spec.min_nodes, spec.ranks_per_node) == (None, 1, 1, 4)
 
 
 def test_an_intent_of_before_launches_is_one_of_this_machine():

@@ -8,15 +8,14 @@ import pytest
 from pydantic import ValidationError
 
 from fakes.fake_slurm import FakeSlurm
-from job_examples import a_submission, cpu_machine
+from fakes.launching import slurm_launcher
+from job_examples import a_submission
 from rekindle.contract.job import JobSpec, LaunchMode, LinkRule, SlurmOptions
 from rekindle_service.api.request_conversion import submission_of
 from rekindle_service.api.validation_errors import field_errors
-from rekindle_service.jobs.cluster_rules import cluster_rules
-from rekindle_service.jobs.placement import place
-from rekindle_service.launchers.slurm.batch_job import extra_error
-from rekindle_service.launchers.slurm.cluster import SlurmCluster
-from rekindle_service.launchers.slurm.commands import SlurmCommands
+from rekindle_service.config.home import Home
+from rekindle_service.launch.slurm.slurm_commands import SlurmCommands
+from rekindle_service.launch.slurm.slurm_requests import SlurmRequests, slurm_rules
 from rekindle_service.schemas.job_requests import JobCreate
 
 
@@ -44,10 +43,15 @@ def test_several_nodes_are_a_request_for_slurm() -> None:
     assert spec_of(slurm={"partition": "gpu", "extra": ["--mem=1G"]}).slurm == SlurmOptions("gpu", extra=["--mem=1G"])
 
 
+def requests_to(slurm: FakeSlurm) -> SlurmRequests:
+    """Whether Slurm would take a job is asked without looking at other jobs."""
+    return SlurmRequests(SlurmCommands(slurm), None, None)
+
+
 def broken(**options: Any) -> list[str]:
     defaults = {"slurm": SlurmOptions(), "nodes": 2, "min_nodes": 2, "min_ranks": 2, "max_ranks": 2, "device": "cpu"}
     spec = a_submission(Path("/"), **{**defaults, **options}).spec
-    return [error.field for error in cluster_rules(spec, extra_error)]
+    return [error.field for error in slurm_rules(spec)]
 
 
 def test_what_cannot_run_on_several_nodes_is_refused() -> None:
@@ -59,6 +63,7 @@ def test_what_cannot_run_on_several_nodes_is_refused() -> None:
     assert "links" in broken(links=LinkRule.REQUIRED)
     assert "nodes" in broken(launch=LaunchMode.PROCESS)
     assert "python" in broken(python="python3")
+    assert "gpu_share" in broken(gpu_share=0.5)
     assert "slurm.extra" in broken(slurm=SlurmOptions(extra=["--array=1-3"]))
 
 
@@ -110,11 +115,12 @@ def test_what_a_field_says_is_not_said_again_as_a_further_option() -> None:
         assert broken(slurm=SlurmOptions(**{field: value}, extra=[fine])) == []
 
 
-def test_a_sound_request_breaks_no_rule_whatever_this_machine_has() -> None:
+def test_a_sound_request_breaks_no_rule_whatever_this_machine_has(tmp_path: Path) -> None:
     assert broken() == []
     assert broken(nodes=8, min_nodes=4, min_ranks=32, max_ranks=64, device="cuda") == []
     spec = a_submission(Path("/"), slurm=SlurmOptions(), device="auto").spec
-    placed = place(a_submission(Path("/"), slurm=SlurmOptions(), launch=LaunchMode.TORCHRUN), cpu_machine(1)).spec
+    asked = a_submission(Path("/"), slurm=SlurmOptions(), launch=LaunchMode.TORCHRUN)
+    placed = slurm_launcher(None, Home(tmp_path)).place(asked).spec
     assert (spec.device, placed.device, placed.slurm) == ("auto", "cpu", SlurmOptions())
 
 
@@ -132,33 +138,33 @@ def test_slurms_own_sentence_is_shown_at_the_field_that_it_is_about() -> None:
         "sbatch: unrecognized option '--foo'\nTry \"sbatch --help\" for more information\n": ("slurm", []),
     }
     for stderr, field in fields.items():
-        (error,) = SlurmCluster(SlurmCommands(FakeSlurm(refusal=stderr))).errors(spec)
+        (error,) = requests_to(FakeSlurm(refusal=stderr)).errors(spec)
         assert (error.field, error.value) == field, stderr
         assert error.rule.startswith("Slurm refuses the job: ")
     no_node = FakeSlurm(refusal="allocation failure: Requested node configuration is not available\n")
     no_node.refused = "--mem=9T"
-    (error,) = SlurmCluster(SlurmCommands(no_node)).errors(spec)
+    (error,) = requests_to(no_node).errors(spec)
     assert (error.field, error.value) == ("slurm.mem", "9T")
     assert "sinfo" in error.hint
     refusal = FakeSlurm(refusal="sbatch: error: Invalid generic resource (gres) specification\n")
     for name in ("gres", "gpus_per_node"):
         asked = replace(spec, slurm=SlurmOptions(**{name: "4"}))
-        assert SlurmCluster(SlurmCommands(refusal)).errors(asked)[0].field == f"slurm.{name}"
+        assert requests_to(refusal).errors(asked)[0].field == f"slurm.{name}"
     large = a_submission(Path("/"), device="cpu", **{**options, "slurm": SlurmOptions(extra=["--mem=9T"])}).spec
     refusal = "allocation failure: Requested node configuration is not available\n"
-    assert SlurmCluster(SlurmCommands(FakeSlurm(refusal=refusal, unusable="n1\n"))).errors(large) == []
-    (error,) = SlurmCluster(SlurmCommands(FakeSlurm(refusal=refusal))).errors(large)
+    assert requests_to(FakeSlurm(refusal=refusal, unusable="n1\n")).errors(large) == []
+    (error,) = requests_to(FakeSlurm(refusal=refusal)).errors(large)
     assert error.hint == "it asks for --nodes=2 --mem=9T; sinfo -N -l lists what the nodes have"
 
 
 def test_the_trials_of_an_experiment_ask_slurm_once_and_are_accepted_where_it_does_not_answer() -> None:
     spec = a_submission(Path("/"), device="cpu", slurm=SlurmOptions()).spec
     slurm = FakeSlurm()
-    cluster = SlurmCluster(SlurmCommands(slurm))
+    cluster = requests_to(slurm)
     assert [cluster.errors(spec) for _ in range(50)] == [[]] * 50
     assert slurm.calls["sbatch"] == 1
-    down = SlurmCluster(SlurmCommands(FakeSlurm(down=True)))
+    down = requests_to(FakeSlurm(down=True))
     assert down.errors(spec) == []
-    assert down.device(SlurmOptions()) == "cpu"
-    with_gpus = SlurmCluster(SlurmCommands(FakeSlurm(gres="gpu:4\n")))
-    assert [with_gpus.device(SlurmOptions(partition)) for partition in (None, "gpu")] == ["cuda", "cuda"]
+    assert down._device(SlurmOptions()) == "cpu"
+    with_gpus = requests_to(FakeSlurm(gres="gpu:4\n"))
+    assert [with_gpus._device(SlurmOptions(partition)) for partition in (None, "gpu")] == ["cuda", "cuda"]

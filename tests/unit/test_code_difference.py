@@ -2,8 +2,7 @@ from pathlib import Path
 
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle_service.jobs.packaging.code_diff import differences, read_manifest
-from rekindle_service.jobs.packaging.manifest import take_manifest
+from rekindle_service.jobs.packaging.code_manifest import differences, read_manifest, take_manifest
 
 
 def job(root: Path, files: dict[str, bytes]) -> RunDir:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from rekindle.contract.job import JobSpec, TargetKind
-from rekindle_service.jobs.packaging.editable_installs import EditableModule, bypass_warnings
-from rekindle_service.launchers.editable_installs import editable_modules
+from rekindle_service.launch.local.interpreter import EditableModule, bypass_warnings, editable_modules
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import pytest
 from job_examples import a_job
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.jobs.job_filter import ParameterRule, parse_filter
-from rekindle_service.jobs.submission import SubmissionError
 from rekindle_service.store.job_conditions import JobConditions, Mark
+from rekindle_service.submission import SubmissionError
 
 
 def test_words_without_a_key_are_one_part_of_the_name_and_quotes_make_a_name_of_anything() -> None:

@@ -1,7 +1,7 @@
 """How scripts are parsed to find out who starts their processes; what is found is in test_placement.py."""
 
-from rekindle_service.jobs import launch_detection
-from rekindle_service.jobs.launch_detection import reason_for_one_process
+from rekindle_service.launch import placement as launch_detection
+from rekindle_service.launch.placement import reason_for_one_process
 from rekindle_service.loading import PARSING
 
 

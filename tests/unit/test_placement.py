@@ -7,12 +7,12 @@ import pytest
 import doc_pages
 from job_examples import a_submission as asked
 from job_examples import cpu_machine, gpu_machine
-from rekindle.contract.job import LaunchMode, LinkRule, SlurmOptions, TargetKind
+from rekindle.contract.job import LaunchMode, LinkRule, TargetKind
 from rekindle_service.api.request_conversion import plan_experiment
 from rekindle_service.config.home import new_job_id
-from rekindle_service.jobs.placement import place, placement_errors
 from rekindle_service.jobs.submitter import new_job
 from rekindle_service.jobs.validation import validate
+from rekindle_service.launch.placement import device_errors, place_here
 from rekindle_service.machine.devices import Machine
 from rekindle_service.scheduler.allocation import Situation, allocate
 from rekindle_service.schemas.experiment_json import ExperimentCreate
@@ -29,17 +29,19 @@ def code(tmp_path):
 
 
 def errors(submission, machine=GPUS):
-    return [(each.field, each.rule, each.hint) for each in validate(submission, machine, lambda _: True)]
+    placement = place_here(submission, machine)
+    found = [*validate(submission, placement, lambda _: True), *device_errors(placement.spec, machine)]
+    return [(each.field, each.rule, each.hint) for each in found]
 
 
 def test_named_devices_give_the_number_of_ranks_where_the_request_does_not(code):
     named = replace(asked(code, device="cuda:5,cuda:6", **AUTO), has_size=False)
-    spec = place(named, GPUS).spec
+    spec = place_here(named, GPUS).spec
     assert (spec.device_kind, spec.min_ranks, spec.max_ranks, spec.devices_per_rank) == ("cuda", 2, 2, 1)
     process = replace(named, spec=replace(named.spec, launch=LaunchMode.PROCESS))
-    spec = place(process, GPUS).spec
+    spec = place_here(process, GPUS).spec
     assert (spec.min_ranks, spec.max_ranks, spec.devices_per_rank) == (1, 1, 2)
-    assert place(replace(named, has_size=True), GPUS).spec.max_ranks == 1
+    assert place_here(replace(named, has_size=True), GPUS).spec.max_ranks == 1
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,7 @@ def test_named_devices_give_the_number_of_ranks_where_the_request_does_not(code)
 def test_the_visible_devices_of_the_environment_are_a_choice_of_devices(code, value, device):
     submission = asked(code, env={"CUDA_VISIBLE_DEVICES": value, "A": "b"})
     assert errors(submission) == []
-    spec = place(submission, GPUS).spec
+    spec = place_here(submission, GPUS).spec
     assert (spec.device, spec.env) == (device, {"A": "b"})
 
 
@@ -86,8 +88,8 @@ def test_links_are_required_only_of_a_machine_that_has_them(code):
 
 def test_a_recipe_of_one_process_is_started_as_one(code):
     recipe = asked(kind=TargetKind.RECIPE, target="dp", devices_per_rank=2, **AUTO)
-    assert place(recipe, GPUS).spec.launch is LaunchMode.PROCESS
-    assert place(asked(kind=TargetKind.RECIPE, target="ddp", **AUTO), GPUS).spec.launch is LaunchMode.TORCHRUN
+    assert place_here(recipe, GPUS).spec.launch is LaunchMode.PROCESS
+    assert place_here(asked(kind=TargetKind.RECIPE, target="ddp", **AUTO), GPUS).spec.launch is LaunchMode.TORCHRUN
     (error,) = errors(asked(kind=TargetKind.RECIPE, target="dp", min_ranks=2, max_ranks=2, **AUTO))
     assert error[1] == "must be 1, since the job is one process: recipe dp runs in one process"
     assert "devices_per_rank: 2 (--devices-per-rank)" in error[2]
@@ -129,8 +131,8 @@ def test_a_linked_pair_against_one_that_is_not_is_one_experiment():
     blocks = re.findall(r"```toml\n(.*?)```", (doc_pages.ROOT / "docs" / "experiments.md").read_text(), re.DOTALL)
     (text,) = [block for block in blocks if "links" in block]
     row, trials = plan_experiment(ExperimentCreate.model_validate(tomllib.loads(text)), machine)
-    placed = [place(submission, machine).spec for _, submission in trials]
-    assert [list(placement_errors(place(one, machine), machine)) for _, one in trials] == [[], []]
+    placed = [place_here(submission, machine).spec for _, submission in trials]
+    assert [errors(one, machine) for _, one in trials] == [[], []]
     starts = [allocate([new_job(new_job_id(), spec)], Situation(machine)).starts for spec in placed]
     assert [devices for ((_, devices),) in starts] == [["cuda:0", "cuda:1"], ["cuda:0", "cuda:2"]]
     assert row.definition["matrix"] == [{"links": ["required", "avoided"]}]
@@ -154,10 +156,10 @@ def test_a_linked_pair_against_one_that_is_not_is_one_experiment():
 )
 def test_scripts_that_start_their_own_processes_are_found_where_that_is_sure(tmp_path, source, line):
     (tmp_path / "train.py").write_text(source)
-    placed = place(asked(tmp_path, **AUTO), cpu_machine(2))
+    placed = place_here(asked(tmp_path, **AUTO), cpu_machine(2))
     assert placed.spec.launch is (LaunchMode.TORCHRUN if line is None else LaunchMode.PROCESS)
     assert line is None or placed.reason.endswith(f"in line {line}")
-    explicit = place(asked(tmp_path, launch=LaunchMode.TORCHRUN), cpu_machine(2))
+    explicit = place_here(asked(tmp_path, launch=LaunchMode.TORCHRUN), cpu_machine(2))
     assert explicit.spec.launch is LaunchMode.TORCHRUN
 
 
@@ -168,7 +170,7 @@ def test_a_script_is_searched_only_within_its_code_also_by_a_link(tmp_path):
         (directory / "spawn.py").write_text(SPAWN)
     (code / "inner.py").symlink_to("spawn.py")
     (code / "outer.py").symlink_to("../spawn.py")
-    found = {name: place(asked(code, target=name, **AUTO), cpu_machine(2)).reason is not None for name in NAMES}
+    found = {name: place_here(asked(code, target=name, **AUTO), cpu_machine(2)).reason is not None for name in NAMES}
     assert found == NAMES
 
 
@@ -182,6 +184,3 @@ def test_a_share_of_a_gpu_needs_a_gpu_of_this_machine(code):
     assert errors(asked(code, device="auto", gpu_share=0.25), cpu_machine(2)) == [
         ("gpu_share", "shares GPUs, but the device of the job is cpu", hint)
     ]
-    on_slurm = asked(code, device="cuda", gpu_share=0.5, slurm=SlurmOptions())
-    (wrong,) = [each for each in errors(on_slurm) if each[0] == "gpu_share"]
-    assert wrong[1] == "is not possible on Slurm, which gives GPUs to jobs"

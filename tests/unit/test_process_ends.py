@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rekindle_service.launchers.process_ends import ProcessEnds
+from rekindle_service.launch.local.local_launcher import ProcessEnds
 
 _SECONDS = 60  # at most; as a rule it is milliseconds
 

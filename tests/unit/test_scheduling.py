@@ -96,7 +96,7 @@ def test_a_job_too_big_for_this_machine_keeps_nobody_waiting():
     assert reasons(made)[gpu.id] == (None, "1 cuda slots, but this machine has 0")
 
 
-@pytest.mark.parametrize("options", [{}, {"has_cluster": True, "wants_cluster": False}], ids=["alone", "with Slurm"])
+@pytest.mark.parametrize("options", [{}, {"obstacles": {"slurm": None}, "kinds": {"cpu"}}], ids=["alone", "with Slurm"])
 def test_a_long_queue_is_read_only_as_far_as_it_matters(options):
     read = 0
 

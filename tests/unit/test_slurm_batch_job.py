@@ -8,7 +8,7 @@ import pytest
 
 from rekindle.contract.job import JobSpec, SlurmOptions, TargetKind
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle_service.launchers.slurm.batch_job import batch_script, extra_error, sbatch_options
+from rekindle_service.launch.slurm.batch_job import batch_script, extra_error, sbatch_options
 
 RUN_DIR = RunDir(Path("/home/runs/abcdefghij"))
 SPEC = JobSpec(

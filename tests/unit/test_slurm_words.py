@@ -4,16 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle_service.launchers.slurm.commands import sentence_of, slurm_environment
-from rekindle_service.launchers.slurm.queue_listing import (
+from rekindle_service.launch.slurm.slurm_commands import (
     ListingError,
     SlurmJob,
     Stage,
     expand_hosts,
     job_name,
     parse_listing,
+    sentence_of,
+    slurm_environment,
 )
-from rekindle_service.launchers.slurm.reasons import ending_words, reason_words, waiting_words
+from rekindle_service.launch.slurm.slurm_reasons import ending_words, reason_words, waiting_words
 
 NAME = job_name("abcdefghij", 2)
 LISTING = f"""\

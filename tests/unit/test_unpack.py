@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle_service.jobs.packaging.archive import pack_code
+from rekindle_service.jobs.packaging.code_copy import pack_code
 from rekindle_service.jobs.packaging.ignore_rules import CopyOptions
 from rekindle_service.jobs.packaging.unpack import Limits, UnpackingError, extract, unpack
 

@@ -7,8 +7,8 @@ from job_examples import cpu_machine, gpu_machine
 from rekindle.contract.job import TargetKind
 from rekindle.recipes.catalog import RECIPES
 from rekindle_service.jobs import validation
-from rekindle_service.jobs.placement import place
 from rekindle_service.jobs.validation import validate
+from rekindle_service.launch.placement import device_errors, place_here
 
 MACHINE = cpu_machine(2)
 
@@ -21,12 +21,17 @@ def code(tmp_path):
     return directory
 
 
-def broken(submission, machine=MACHINE, known=()):
-    return [(error.field, error.rule) for error in validate(submission, machine, set(known).__contains__)]
+def found_in(submission, known=lambda _: True):
+    placement = place_here(submission, MACHINE)
+    return [*validate(submission, placement, known), *device_errors(placement.spec, MACHINE)]
+
+
+def broken(submission, known=()):
+    return [(error.field, error.rule) for error in found_in(submission, set(known).__contains__)]
 
 
 def the_error(submission):
-    (error,) = validate(submission, MACHINE, lambda _: True)
+    (error,) = found_in(submission)
     return error
 
 
@@ -65,7 +70,7 @@ def test_what_is_no_script_of_python_is_refused_with_what_to_do(code, name, hint
 def test_placeholders_and_patterns_that_do_not_exist_are_refused(code):
     restart = ["{exists:*.pt}", "--resume={latest:*.pt}", "{unknown}"]
     submission = asked(code, args=["{snapshots}", "{epoch}", "{{x}}"], on_restart=restart, exclude=["ok", "!"])
-    assert [(error.field, error.value) for error in validate(submission, MACHINE, lambda _: True)] == [
+    assert [(error.field, error.value) for error in found_in(submission)] == [
         ("args", "{epoch}"),
         ("on_restart", "{unknown}"),
         ("exclude", "!"),
@@ -104,7 +109,7 @@ def test_only_known_recipes_can_be_named(monkeypatch):
     ],
 )
 def test_an_option_that_a_recipe_does_not_have_is_refused_with_what_may_be_meant(args, hints):
-    errors = validate(asked(kind=TargetKind.RECIPE, target="ddp", args=args), MACHINE, lambda _: True)
+    errors = found_in(asked(kind=TargetKind.RECIPE, target="ddp", args=args))
     assert [(error.field, error.hint) for error in errors] == [("args", hint) for hint in hints]
     assert all(error.rule == "must be options of the recipe ddp" for error in errors)
 
@@ -131,8 +136,8 @@ def test_a_senseless_range_of_ranks_is_refused(code, least, most):
 
 
 def test_auto_takes_gpus_where_there_are_any(code):
-    assert place(asked(code), gpu_machine(1)).spec.device == "cuda"
-    assert place(asked(code), MACHINE).spec.device == "cpu"
+    assert place_here(asked(code), gpu_machine(1)).spec.device == "cuda"
+    assert place_here(asked(code), MACHINE).spec.device == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -147,4 +152,4 @@ def test_a_variable_that_cannot_or_must_not_be_set_is_refused_without_its_value(
 
 def test_every_broken_rule_is_reported_at_once(code):
     fields = [field for field, _ in broken(asked(code, target="no.py", max_ranks=9, after=["x"], args=["\0"]))]
-    assert fields == ["script", "args", "ranks", "after"]
+    assert fields == ["script", "args", "after", "ranks"]

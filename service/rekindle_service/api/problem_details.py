@@ -16,9 +16,9 @@ from starlette.responses import Response
 
 from rekindle_service.api.middleware.responses import SECURITY_HEADERS
 from rekindle_service.api.validation_errors import field_errors, truncate
-from rekindle_service.jobs.submission import BusyError, FieldError, SubmissionError
 from rekindle_service.schemas.fields import ApiModel
 from rekindle_service.store import QueueFullError, StorageError
+from rekindle_service.submission import BusyError, FieldError, SubmissionError
 
 _log = structlog.get_logger(__name__)
 

@@ -6,7 +6,7 @@ from fastapi.params import Query
 from fastapi.routing import APIRoute
 
 from rekindle_service.api.problem_details import ProblemError
-from rekindle_service.jobs.submission import FieldError
+from rekindle_service.submission import FieldError
 from rekindle_service.suggestions import did_you_mean
 
 _MAX_ERRORS = 20

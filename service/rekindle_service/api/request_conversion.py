@@ -20,13 +20,13 @@ from rekindle_service.experiments.job_array import array_trials, index_of, parse
 from rekindle_service.experiments.matrix import MAX_JOBS, Trial, count, expand, job_request, label
 from rekindle_service.experiments.submitter import TrialSubmission, in_experiment
 from rekindle_service.jobs.idempotency import IdempotencyKey
-from rekindle_service.jobs.submission import CodeOrigin, FieldError, Submission, SubmissionError
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.hardware import describe
 from rekindle_service.schemas.experiment_json import ExperimentCreate
 from rekindle_service.schemas.fields import MAX_NAME_LENGTH
 from rekindle_service.schemas.job_requests import JobCreate, JobOptions, SlurmRequest
 from rekindle_service.store.tables import Experiment
+from rekindle_service.submission import CodeOrigin, FieldError, Submission, SubmissionError
 from rekindle_service.suggestions import did_you_mean
 
 

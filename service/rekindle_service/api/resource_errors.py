@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from rekindle_service.api.problem_details import ProblemError
-from rekindle_service.jobs.resources import LACKING
+from rekindle_service.submission import LACKING
 
 _log = structlog.get_logger(__name__)
 

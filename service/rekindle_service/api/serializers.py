@@ -21,6 +21,7 @@ from rekindle_service.jobs.quotas import owner_of, slots_wanted
 from rekindle_service.jobs.scheduler_health import Prospect
 from rekindle_service.jobs.submitter import Draft
 from rekindle_service.jobs.time_breakdown import occupied_seconds
+from rekindle_service.launch.registry import launcher_of, takes_slots
 from rekindle_service.run_readers.metrics import Series, read_run_series
 from rekindle_service.run_readers.ranks import read_ranks
 from rekindle_service.run_readers.usage import latest_usage
@@ -114,7 +115,7 @@ def queued_job(job: Job) -> QueuedJob:
         priority=job.priority,
         ranks=RankRange(min=spec.min_ranks, max=spec.max_ranks),
         slots=slots_wanted(spec),
-        device="slurm" if spec.is_cluster else ",".join(spec.device_names) or spec.device_kind,
+        device=(",".join(spec.device_names) or spec.device_kind) if takes_slots(spec) else launcher_of(spec).name,
         intent=job.intent,
         waiting_for=job.waiting_for,
         reason=reason(job),
@@ -150,7 +151,7 @@ def with_arguments(attempt: AttemptPublic, job: Job, run_dir: RunDir) -> Attempt
 def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> list[RankPublic]:
     """Every rank of an attempt; none is running where the job holds no slots."""
     ended = job.state not in HOLDING_SLOTS
-    remote = job.spec.is_cluster
+    remote = launcher_of(job.spec).is_remote
     rows = read_ranks(run_dir, attempt, over=ended, remote=remote)
     if job.stalled is not None:
         rows = [replace(row, steps_per_second=None) for row in rows]  # the script's latest word is of the past

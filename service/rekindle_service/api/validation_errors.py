@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rekindle_service.jobs.secret_values import hide_secrets
-from rekindle_service.jobs.submission import FieldError
+from rekindle_service.secret_values import hide_secrets
+from rekindle_service.submission import FieldError
 from rekindle_service.suggestions import closest, did_you_mean, rule_of
 
 _MAX_VALUE_LENGTH = 200  # characters of an invalid value in a response

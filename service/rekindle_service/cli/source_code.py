@@ -117,8 +117,10 @@ def send_directory(client: Client, settings: ClientSettings, directory: Path, fi
     """
     if is_local(settings):
         return {"path": str(directory)}
-    from rekindle_service.jobs.packaging.archive import pack_code  # packing needs libraries that no other command does
-    from rekindle_service.jobs.packaging.code_copy import CodeCopyError
+    from rekindle_service.jobs.packaging.code_copy import (
+        CodeCopyError,
+        pack_code,  # packing needs libraries that no other command does
+    )
     from rekindle_service.jobs.packaging.ignore_rules import CopyOptions
 
     if fields.get("keep_links"):

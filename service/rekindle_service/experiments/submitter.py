@@ -9,10 +9,10 @@ from rekindle_service.experiments.job_array import index_of
 from rekindle_service.experiments.matrix import Trial
 from rekindle_service.experiments.records import write_record
 from rekindle_service.jobs.idempotency import IdempotencyKey
-from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
 from rekindle_service.jobs.submitter import Submitter, storage_error
 from rekindle_service.store import Store, UnknownCommitError
 from rekindle_service.store.tables import Experiment, Job
+from rekindle_service.submission import FieldError, Submission, SubmissionError
 
 TrialSubmission = tuple[Trial, Submission]
 

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rekindle_service.jobs.submission import BusyError, FieldError, SubmissionError
 from rekindle_service.store.tables import Experiment, Job
+from rekindle_service.submission import BusyError, FieldError, SubmissionError
 
 Keyed = TypeVar("Keyed", Job, Experiment)
 

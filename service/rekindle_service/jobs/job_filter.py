@@ -7,11 +7,11 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any, NamedTuple
 
 from rekindle.contract.states import TERMINAL, JobState
-from rekindle_service.jobs.submission import FieldError, SubmissionError
 from rekindle_service.store import Store
 from rekindle_service.store.job_conditions import NO_CONDITIONS, JobConditions, Mark
 from rekindle_service.store.job_lists import JobKey, key_of
 from rekindle_service.store.tables import Job
+from rekindle_service.submission import FieldError, SubmissionError
 from rekindle_service.suggestions import did_you_mean
 
 _KEYS = ("state", "is", "tag", "owner", "experiment")

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 from rekindle.contract.job import JobSpec
 from rekindle_service.config.settings import Quota
-from rekindle_service.jobs.submission import FieldError
+from rekindle_service.launch.registry import takes_slots
 from rekindle_service.store import QueueRoom
 from rekindle_service.store.tables import LOCAL, Job
+from rekindle_service.submission import FieldError
 
 _OTHERS = "*"
 _MAX_QUEUED = 100_000
@@ -19,8 +20,8 @@ def owner_of(job: Job) -> str:
 
 
 def slots_wanted(spec: JobSpec) -> float:
-    """The least that it can start with; parts of a GPU count as such. A job for Slurm takes none here."""
-    return 0.0 if spec.is_cluster else spec.min_devices * spec.gpu_share
+    """The least that it can start with; parts of a GPU count as such."""
+    return spec.min_devices * spec.gpu_share if takes_slots(spec) else 0.0
 
 
 def slots_of(job: Job) -> float:

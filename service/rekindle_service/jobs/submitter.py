@@ -6,72 +6,33 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rekindle.contract.files import fsync_directory, write_json
 from rekindle.contract.job import JobSpec, TargetKind
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent
 from rekindle_service.config.home import Home, is_job_id, new_job_id
-from rekindle_service.jobs.cluster_rules import (
-    NO_SLURM,
-    Cluster,
-    NoCluster,
-    Workload,
-    cluster_rules,
-    in_extra,
-    usual_memory,
-    workload,
-)
 from rekindle_service.jobs.idempotency import IdempotencyKey, IdempotencyLocks
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError, CodeTree, Inventory, copy_code, open_code
+from rekindle_service.jobs.packaging.code_manifest import take_manifest
+from rekindle_service.jobs.packaging.code_sources import Checkout, fetch_code, unknown_bundle
 from rekindle_service.jobs.packaging.continuation import check_stopped, continue_run, require_snapshot
-from rekindle_service.jobs.packaging.editable_installs import EditableModule, bypass_warnings, read_python
 from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOptions
-from rekindle_service.jobs.packaging.manifest import take_manifest
-from rekindle_service.jobs.packaging.sources import Checkout, GitRights, fetch_code, unknown_bundle
-from rekindle_service.jobs.placement import place
 from rekindle_service.jobs.quotas import Quotas, priority_errors, quota_errors
-from rekindle_service.jobs.resources import raise_if_lacking
-from rekindle_service.jobs.secret_values import without_values
-from rekindle_service.jobs.submission import BusyError, FieldError, Submission, SubmissionError
 from rekindle_service.jobs.submission_record import confirm_runs, stored_spec
 from rekindle_service.jobs.validation import validate
-from rekindle_service.machine.devices import Machine
+from rekindle_service.launch.isolation.rights import SubmitRights
+from rekindle_service.launch.local.interpreter import EditableModule, bypass_warnings
+from rekindle_service.launch.registry import Launchers
+from rekindle_service.secret_values import without_values
 from rekindle_service.store import StorageError, Store, UnknownCommitError
 from rekindle_service.store.tables import Job
-
-
-class Rights(Protocol):
-    """With what rights the files are read that a submission names; see ``launchers.isolation.rights``."""
-
-    def reading(self, submission: Submission) -> AbstractContextManager[None]: ...
-
-    def building(self, submission: Submission, directory: Path) -> AbstractContextManager[None]: ...
-
-    def check_code(self, code: Path) -> None: ...
-
-    def git(self, submission: Submission, directory: Path) -> GitRights: ...
-
-
-class ServerRights:
-    """Those of the server."""
-
-    def reading(self, _: Submission) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def building(self, _: Submission, __: Path) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def check_code(self, code: Path) -> None:
-        """Nothing is hidden from jobs that run with these rights."""
-
-    def git(self, _: Submission, __: Path) -> GitRights:
-        return GitRights()
+from rekindle_service.submission import BusyError, FieldError, Submission, SubmissionError, raise_if_lacking
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,24 +48,24 @@ class Draft:
 class Submitter:
     """Creates jobs.
 
-    ``check_python`` returns what is wrong with an interpreter (``launchers.interpreter``), or None; ``checkout``
-    fetches from git (``jobs.packaging.git_checkout``); ``editable_modules`` returns what an interpreter imports from
-    elsewhere (``launchers.editable_installs``); ``cluster`` is where jobs for Slurm run, or why there is none;
-    ``scheduler_problem`` says why nothing is scheduled now, if so.
+    ``checkout`` fetches from git (``jobs.packaging.git_checkout``); ``editable_modules`` returns what an interpreter
+    imports from elsewhere (``launch.local.interpreter``); ``scheduler_problem`` says why nothing is scheduled now,
+    if so.
     """
 
     store: Store
     home: Home
-    machine: Machine
-    check_python: Callable[[str], FieldError | None]
+    launchers: Launchers
     checkout: Checkout
     editable_modules: Callable[[str], Sequence[EditableModule]] = lambda _: ()
     in_flight: IdempotencyLocks = field(default_factory=IdempotencyLocks)
-    rights: Rights = field(default_factory=ServerRights)
-    cluster: Cluster | NoCluster = NO_SLURM
-    sbatch_rule: Callable[[str], str | None] = lambda _: None
     quotas: Quotas = field(default_factory=Quotas)
     scheduler_problem: Callable[[], str | None] = lambda: None
+
+    @property
+    def rights(self) -> SubmitRights:
+        """With what rights the files are read that a submission names."""
+        return self.launchers.rights
 
     def submit(self, submission: Submission, key: IdempotencyKey | None = None) -> Job:
         """The new job, or the one that the key made before, or is making just now.
@@ -139,7 +100,7 @@ class Submitter:
                         spec = replace(
                             spec,
                             warnings=spec.warnings
-                            + bypass_warnings(spec, tree.root, modules, read_python(tree, found)),
+                            + bypass_warnings(spec, tree.root, modules, tree.python_sources(found)),
                         )
                 if spec.continue_from is not None:
                     require_snapshot(self.home.run_dir(spec.continue_from), spec.continue_step)
@@ -170,30 +131,10 @@ class Submitter:
         self._check_bundles(submissions)
         try:
             with fetch_code(self.home, self.checkout, submissions, self.rights.git) as fetched:
-                usual = cache(partial(usual_memory, self.store, self.home))  # the trials of an experiment are alike
-                yield [self._with_memory(self._with_device(each), usual) for each in fetched]
+                yield [self.launchers.of(each.spec).fill_in(each) for each in fetched]
         except OSError as error:
             raise_if_lacking(error)
             raise storage_error(self.home.root, error) from error
-
-    def _with_device(self, submission: Submission) -> Submission:
-        """Of a job for Slurm that leaves it open."""
-        spec = submission.spec
-        if spec.slurm is None or spec.device != "auto" or isinstance(self.cluster, NoCluster):
-            return submission
-        return replace(submission, spec=replace(spec, device=self.cluster.device(spec.slurm)))
-
-    def _with_memory(self, submission: Submission, usual: Callable[[Workload], tuple[str, str] | None]) -> Submission:
-        """Fill in the memory of a job for Slurm that leaves it open, where a like one has shown it and Slurm has it."""
-        slurm = submission.spec.slurm
-        if slurm is None or isinstance(self.cluster, NoCluster) or slurm.mem is not None or in_extra(slurm, "mem"):
-            return submission
-        found = usual(workload(submission.owner, submission.spec, submission.target_in_copy))
-        if found is None:
-            return submission
-        spec = replace(submission.spec, slurm=replace(slurm, mem=found[0]), warnings=[found[1]])
-        refused = any(cluster_rules(spec, self.sbatch_rule)) or self.cluster.errors(spec)
-        return submission if refused else replace(submission, spec=spec)
 
     def _check_bundles(self, submissions: Sequence[Submission]) -> None:
         """Raises SubmissionError for a bundle of somebody else, as for one that does not exist."""
@@ -206,37 +147,23 @@ class Submitter:
         """Every rule that the submission violates here; nothing of code that its owner may not read is looked at."""
         if errors := self._foreign_code(submission):
             return errors
+        launcher = self.launchers.of(submission.spec)
         with self.rights.reading(submission):
-            errors = validate(
-                submission, self.machine, lambda job_id: self._readable_job(submission, job_id) is not None
-            )
+            placement = launcher.place(submission)
+            errors = validate(submission, placement, lambda job_id: self._readable_job(submission, job_id) is not None)
         if submission.spec.continue_step is not None and submission.spec.continue_from is None:
             rule = "needs continue_from, the job that has the snapshot"
             errors.append(FieldError("continue_step", rule, submission.spec.continue_step))
         if (old := submission.spec.continue_from) is not None:
             errors += check_stopped(self._readable_job(submission, old) if is_job_id(old) else None, old, self.home)
         errors += priority_errors(submission.spec.priority, submission.max_priority, submission.owner)
-        if submission.spec.is_cluster:
-            return errors + self._cluster_errors(submission)
-        errors += quota_errors(self._placed(submission), submission.owner, self.quotas)
-        python_error = self.check_python(submission.spec.python)
-        return errors if python_error is None else [*errors, python_error]
-
-    def _cluster_errors(self, submission: Submission) -> list[FieldError]:
-        """Slurm is asked only about what violates no other rule. The interpreter is on the nodes."""
-        if isinstance(self.cluster, NoCluster):
-            spec = submission.spec
-            if spec.nodes > 1:
-                nodes = {"min": spec.min_nodes, "max": spec.nodes}
-                return [FieldError("nodes", "must be 1 on a server without Slurm", nodes, self.cluster)]
-            return [FieldError("slurm", "must be omitted on a server without Slurm", {}, self.cluster)]
-        placed = self._placed(submission)
-        return list(cluster_rules(placed, self.sbatch_rule)) or self.cluster.errors(placed)
+        errors += quota_errors(placement.spec, submission.owner, self.quotas)
+        return errors + launcher.validate(placement.spec)
 
     def _placed(self, submission: Submission) -> JobSpec:
         """The script may be read for that. Raises SubmissionError."""
         with self.rights.reading(submission):
-            return place(submission, self.machine).spec
+            return self.launchers.of(submission.spec).place(submission).spec
 
     def _readable_job(self, submission: Submission, job_id: str) -> Job | None:
         job = self.store.job(job_id)

@@ -1,4 +1,4 @@
-"""Validation of a submission on this machine. Nothing is changed here."""
+"""Validation of a submission. Nothing is changed here."""
 
 import os
 import re
@@ -9,9 +9,8 @@ from rekindle.contract.job import HIDDEN, TargetKind
 from rekindle.contract.run_dir.placeholders import KNOWN, unknown_placeholders
 from rekindle.recipes.catalog import RECIPES
 from rekindle_service.jobs.packaging.ignore_rules import PatternError, parse_patterns
-from rekindle_service.jobs.placement import place, placement_errors
-from rekindle_service.jobs.submission import FieldError, Submission
-from rekindle_service.machine.devices import Machine
+from rekindle_service.launch.placement import Placement, placement_errors
+from rekindle_service.submission import FieldError, Submission
 from rekindle_service.suggestions import did_you_mean
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -26,14 +25,14 @@ _RESERVED_VARIABLES = ("REKINDLE_", "PET_", "TORCHELASTIC_")
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 
-def validate(submission: Submission, machine: Machine, job_exists: Callable[[str], bool]) -> list[FieldError]:
-    """Every violated rule, in the order of the request's fields."""
+def validate(submission: Submission, placement: Placement, job_exists: Callable[[str], bool]) -> list[FieldError]:
+    """Every violated rule that does not depend on the launcher, in the order of the request's fields."""
     return [
         *_target_rules(submission),
         *_text_rules(submission),
         *_placeholder_rules(submission),
         *_pattern_rules(submission),
-        *placement_errors(place(submission, machine), machine),
+        *placement_errors(placement),
         *_dependency_rules(submission, job_exists),
     ]
 

@@ -18,7 +18,7 @@ from rekindle.contract.safe_open import directory_beneath, open_beneath, stat_be
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.config.home import DELETED, Home
 from rekindle_service.jobs.actions import SNAPSHOTS_LOCK
-from rekindle_service.jobs.packaging.bundles import Bundles, bundle_id_of
+from rekindle_service.jobs.packaging.code_sources import Bundles, bundle_id_of
 from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.retention.deletions import Deletions
 from rekindle_service.retention.disk_usage import BLOCK_BYTES, DiskUsage, measure_directory

@@ -7,8 +7,9 @@ from typing import NamedTuple
 from rekindle.contract.job import JobSpec
 from rekindle.contract.states import JobState
 from rekindle_service.config.settings import Preemption
-from rekindle_service.jobs.placement import usable_slots
 from rekindle_service.jobs.quotas import Quotas, owner_of, slots_by_owner, slots_wanted
+from rekindle_service.launch.placement import usable_slots
+from rekindle_service.launch.registry import launcher_of, takes_slots
 from rekindle_service.machine.devices import Machine, Slot, choose_slots
 from rekindle_service.machine.shares import free_shares, fullest_first, slots_with_room
 from rekindle_service.scheduler import reasons
@@ -62,8 +63,9 @@ class Situation:
     ``job_state`` gives the state of a job, None for an unknown one, and ``job_label`` what people call it. Of a job in
     seconds, None where nobody knows: ``remaining`` is when a running one leaves its slots, ``max_seconds`` within what
     a queued one ends, ``expected`` how long it will probably run. With ``lack_of_space`` on the disk nothing starts;
-    with ``own_lack_of_space`` that job does not. ``unusable`` has the reasons by slot name. What the queue wants:
-    ``kinds``, None for any of them, and with ``wants_cluster`` a cluster.
+    with ``own_lack_of_space`` that job does not. ``unusable`` has the reasons by slot name. ``kinds``: device kinds
+    that the queue needs (None: any), and names of launchers whose jobs take no slots. ``obstacles``: why such a
+    launcher can launch no job now, by its name; None where it can.
     """
 
     machine: Machine
@@ -78,9 +80,8 @@ class Situation:
     unusable: Mapping[str, str] = field(default_factory=dict)
     lack_of_space: str | None = None
     own_lack_of_space: Callable[[Job], str | None] = _nothing
-    has_cluster: bool = False
-    wants_cluster: bool = True
     kinds: Container[str] | None = None
+    obstacles: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def allocate(queue: Iterable[Job], situation: Situation) -> Allocation:
@@ -88,7 +89,7 @@ def allocate(queue: Iterable[Job], situation: Situation) -> Allocation:
 
     Skipped: held jobs, jobs that wait for another job, jobs whose owner or experiment has reached a limit, and jobs
     that this machine can never run. An elastic job gets as many of its ranks as there are free slots. ``queue`` is read
-    only as far as anything can still be decided. A job for Slurm takes no slot here.
+    only as far as anything can still be decided. A job whose launcher takes no slots is handed over to it.
     """
     round_ = _Round(situation)
     for job in queue:
@@ -122,10 +123,9 @@ class _Round:
 
     def is_decided(self) -> bool:
         """Whether nothing that follows in the queue can start, or is shown."""
-        if self._position < SHOWN_POSITIONS or (self._in.has_cluster and self._in.wants_cluster):
-            return False
-        wanted = self._kinds if self._in.kinds is None else {kind for kind in self._kinds if kind in self._in.kinds}
-        return all(self._is_closed(kind) for kind in wanted)
+        able = {name for name, obstacle in self._in.obstacles.items() if obstacle is None}
+        wanted = {kind for kind in self._kinds | able if self._in.kinds is None or kind in self._in.kinds}
+        return self._position >= SHOWN_POSITIONS and wanted.isdisjoint(able) and all(map(self._is_closed, wanted))
 
     def _is_closed(self, kind: str) -> bool:
         if self._waiting.get(kind, 0) >= EXAMINED_JOBS:
@@ -140,7 +140,7 @@ class _Round:
             obstacle = limit if self._limited <= SHOWN_POSITIONS else ""
         if obstacle is not None:
             self.plan.queue_positions[job.id] = Place(None, obstacle or None)
-        elif job.spec.is_cluster:
+        elif not takes_slots(job.spec):
             self._hand_over(job)
         elif self._position < SHOWN_POSITIONS or not self._is_closed(job.spec.device_kind):
             self._place(job)
@@ -151,14 +151,17 @@ class _Round:
             return reasons.parallel_limit(job.parallel)
         owner = owner_of(job)
         limit = self._in.quotas.of(owner).slots
-        if limit is None or job.spec.is_cluster:
+        if limit is None or not takes_slots(job.spec):
             return None
         held, needed = self._held.get(owner, 0.0), slots_wanted(job.spec)
         return reasons.quota(owner, held, limit, needed) if held + needed > limit else None
 
     def _hand_over(self, job: Job) -> None:
-        """To Slurm, which has slots of its own."""
-        obstacle = reasons.cluster(self._in.has_cluster, self._in.lack_of_space) or self._own_lack(job)
+        """To its launcher, which has resources of its own."""
+        obstacle = self._in.obstacles.get(launcher_of(job.spec).name)
+        if obstacle is None and self._in.lack_of_space is not None:
+            obstacle = reasons.DISK_SPACE + self._in.lack_of_space
+        obstacle = obstacle or self._own_lack(job)
         if obstacle is None:
             self._start(job, [])
         else:

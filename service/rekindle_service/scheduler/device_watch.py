@@ -9,6 +9,7 @@ from rekindle.contract.locks import lock_holder
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.device_states import DeviceStates
+from rekindle_service.launch.registry import takes_slots
 from rekindle_service.machine.devices import Machine, Slot, count_on_bus
 from rekindle_service.machine.gpu_holders import describe_user
 from rekindle_service.machine.gpu_probe_client import STARTING, GpuProbe
@@ -104,7 +105,7 @@ class DeviceWatch:
             _log.info("The NVIDIA driver knows more GPUs", devices=[slot.name for slot in new])
 
     def _check_users(self, report: GpuReport) -> None:
-        jobs = [job for job in self._store.jobs_in(HOLDING_SLOTS) if not job.spec.is_cluster]
+        jobs = [job for job in self._store.jobs_in(HOLDING_SLOTS) if takes_slots(job.spec)]
         held, keepers = {name for job in jobs for name in job.devices}, self._keepers(jobs)
         reasons: dict[str, str] = {}
         users: dict[str, list[DeviceUser]] = {}

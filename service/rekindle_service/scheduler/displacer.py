@@ -8,6 +8,7 @@ from itertools import islice
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.settings import Preemption
 from rekindle_service.jobs.quotas import Quotas, slots_by_owner
+from rekindle_service.launch.registry import takes_slots
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.scheduler.elastic import replacements, resizes
@@ -100,7 +101,7 @@ class Displacer:
     def act(self, waiting: list[Job]) -> None:
         """Write what is to change into the rows; the keepers carry it out. ``waiting``: see ``displacements``."""
         now, self._health_revision = time.time(), self._health.revision
-        holding = [job for job in self._store.jobs_in(HOLDING_SLOTS) if not job.spec.is_cluster]
+        holding = [job for job in self._store.jobs_in(HOLDING_SLOTS) if takes_slots(job.spec)]
         held = {name for job in holding for name in job.devices}
         free = [slot.name for slot in self._machine.slots if slot.name not in held]
         self._free_since = {name: min(self._free_since.get(name, now), now) for name in free}
@@ -127,7 +128,7 @@ class Displacer:
         """
         now = time.time()
         plan = displacements(
-            [each for each in holding if not each.spec.is_cluster],
+            [each for each in holding if takes_slots(each.spec)],
             waiting,
             self._machine,
             now,

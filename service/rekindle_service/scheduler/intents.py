@@ -7,6 +7,7 @@ from rekindle.contract.job import RunIntent
 from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType, notify
 from rekindle.contract.states import JobIntent
 from rekindle_service.config.home import Home
+from rekindle_service.launch.registry import launcher_of, takes_slots
 from rekindle_service.machine.devices import Machine, cuda_visible_devices
 from rekindle_service.store.mutations import is_stopping
 from rekindle_service.store.tables import Job
@@ -80,12 +81,12 @@ class IntentWriter:
             if run_dir.intent.is_dir() and not run_dir.intent.is_symlink():
                 run_dir.intent.rename(run_dir.root / f".{run_dir.intent.name}.{time.time_ns()}")  # the job has made it
             write_json(run_dir.intent, intent.to_json())
-        if (changed or intent.intent is not JobIntent.RUN) and not job.spec.is_cluster:
+        if (changed or intent.intent is not JobIntent.RUN) and not launcher_of(job.spec).is_remote:
             notify(run_dir, ControlMessage(MessageType.INTENT))
 
     def _gpus(self, job: Job, devices: list[str]) -> list[str] | None:
         """As the keeper is to name them to the ranks; None where it has no say in that."""
-        if job.spec.is_cluster or job.spec.device_kind != "cuda":
+        if not takes_slots(job.spec) or job.spec.device_kind != "cuda":
             return None
         return cuda_visible_devices(self._machine.slots, devices).split(",")
 

@@ -70,8 +70,10 @@ class QueuePlanner:
         quotas: Quotas | None = None,
         preemption: Preemption = "own",
         fair_share_days: float = 7.0,
+        obstacles: Mapping[str, str | None] | None = None,
     ) -> None:
         self._machine, self._quotas, self._preemption = machine, quotas or Quotas(), preemption
+        self._obstacles = obstacles or {}
         self.state = QueueState(store)
         self.usage = UsageMeter(store.usage, fair_share_days * _DAY)
         self._planned_at = self._shown_at = float("-inf")  # time.monotonic()
@@ -91,18 +93,16 @@ class QueuePlanner:
         unusable: Mapping[str, str],
         lack_of_space: str | None,
         own_lack_of_space: Callable[[Job], str | None],
-        *,
-        has_cluster: bool,
     ) -> Allocation:
         """What to do now. Raises StorageError."""
         with self._lock:
             self._planned_at = time.monotonic()
             self.state.refresh()
             self.usage.count(self.state.holding.values(), self._planned_at)
-            return self._allocate(unusable, lack_of_space, own_lack_of_space, has_cluster=has_cluster)
+            return self._allocate(unusable, lack_of_space, own_lack_of_space)
 
     def plan_with(
-        self, job: Job, unusable: Mapping[str, str], lack_of_space: str | None, *, has_cluster: bool
+        self, job: Job, unusable: Mapping[str, str], lack_of_space: str | None
     ) -> tuple[Allocation, list[Job]]:
         """What ``plan`` would return if ``job`` were queued, and the jobs that hold slots. Any thread may call it.
 
@@ -111,7 +111,7 @@ class QueuePlanner:
         with self._lock:
             self.state.refresh()
             with self.state.including(job):
-                allocation = self._allocate(unusable, lack_of_space, reasons.shown_lack, has_cluster=has_cluster)
+                allocation = self._allocate(unusable, lack_of_space, reasons.shown_lack)
             return allocation, list(self.state.holding.values())
 
     def _allocate(
@@ -119,8 +119,6 @@ class QueuePlanner:
         unusable: Mapping[str, str],
         lack_of_space: str | None,
         own_lack_of_space: Callable[[Job], str | None],
-        *,
-        has_cluster: bool,
     ) -> Allocation:
         holding = list(self.state.holding.values())
         forecast = Forecast(self.state.durations, time.time())
@@ -137,9 +135,8 @@ class QueuePlanner:
             unusable=unusable,
             lack_of_space=lack_of_space,
             own_lack_of_space=own_lack_of_space,
-            has_cluster=has_cluster,
-            wants_cluster=self.state.cluster_jobs > 0,
             kinds=self.state.kinds,
+            obstacles=self._obstacles,
         )
         return allocate(fair_order(self.state.queued, holding, self.usage.slot_seconds, forecast), situation)
 

@@ -14,8 +14,9 @@ from typing import Literal
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.settings import Preemption
 from rekindle_service.job_wording import quoted_label
-from rekindle_service.jobs.placement import usable_slots
 from rekindle_service.jobs.quotas import owner_of
+from rekindle_service.launch.placement import usable_slots
+from rekindle_service.launch.registry import takes_slots
 from rekindle_service.machine.devices import Machine, Slot, choose_slots
 from rekindle_service.store.mutations import is_stopping
 from rekindle_service.store.tables import Job
@@ -128,7 +129,7 @@ def is_settled(job: Job, now: float, min_run: float) -> bool:
 def is_elastic(job: Job) -> bool:
     """Whether the number of its ranks may change while it runs."""
     spec = job.spec
-    return job.can_resize and spec.resizable and spec.min_ranks < spec.max_ranks and not spec.is_cluster
+    return job.can_resize and spec.resizable and spec.min_ranks < spec.max_ranks and takes_slots(spec)
 
 
 def unsaved_seconds(job: Job, now: float) -> float:

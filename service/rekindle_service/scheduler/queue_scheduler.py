@@ -8,8 +8,8 @@ from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.scheduler_health import Prospect
 from rekindle_service.jobs.submission_record import confirm_runs
+from rekindle_service.launch.registry import launcher_of
 from rekindle_service.machine.health import DeviceHealth
-from rekindle_service.scheduler import reasons
 from rekindle_service.scheduler.allocation import Place
 from rekindle_service.scheduler.displacer import Displacer
 from rekindle_service.scheduler.durations import DISPLACED_SECONDS
@@ -40,13 +40,12 @@ class QueueScheduler:
         displacer: Displacer,
         device_health: DeviceHealth,
         *,
-        has_cluster: bool,
         wake: Callable[[], None],
     ) -> None:
         """``wake``: reconcile again at once, since a job has got its slots and no keeper yet, or more is to be done."""
         self._store, self._home, self._runner = store, home, runner
         self._planner, self._displacer, self._device_health = planner, displacer, device_health
-        self._has_cluster, self._wake = has_cluster, wake
+        self._wake = wake
         self._end = JobEnd(store, home)
         self._space = SpaceGate(home)
         self._scheduled: tuple[int, str | None, int] = (-1, None, -1)  # see ``_revision``, when the queue was planned
@@ -59,7 +58,7 @@ class QueueScheduler:
         self._space.begin()
         complete = self._apply_queued_intents()
         unusable, lack = self._device_health.unusable(), self._space.state
-        allocation = self._planner.plan(unusable, lack, self._lack_of_space, has_cluster=self._has_cluster)
+        allocation = self._planner.plan(unusable, lack, self._lack_of_space)
         self._planner.show(allocation)
         for job, devices in allocation.starts:
             self._start(job, devices)
@@ -69,12 +68,12 @@ class QueueScheduler:
 
     def prospect(self, job: Job) -> Prospect:
         """When ``job``, which is stored nowhere, would start. Any thread may call it. Raises StorageError."""
-        allocation, holding = self._planner.plan_with(
-            job, self._device_health.unusable(), self._home.lack_of_space(), has_cluster=self._has_cluster
-        )
+        allocation, holding = self._planner.plan_with(job, self._device_health.unusable(), self._home.lack_of_space())
         for started, devices in allocation.starts:
             if started is job:
-                return Prospect(waiting_for=reasons.SLURM) if job.spec.is_cluster else Prospect(devices, 0.0)
+                launcher = launcher_of(job.spec)
+                waiting_for = None if launcher.takes_slots else f"{launcher.title}, which decides when it starts"
+                return Prospect(devices, 0.0 if launcher.takes_slots else None, waiting_for=waiting_for)
         place = allocation.queue_positions.get(job.id, Place(None, None))
         taken = [name for _, names in allocation.starts for name in names]
         waiting = [each for each, _missing in allocation.waiting_head]
@@ -121,7 +120,8 @@ class QueueScheduler:
             if time.time() - job.created_at < _CONFIRM_SECONDS:
                 return
             confirm_runs(self._home, [job.id])
-        reason = "handed to Slurm" if job.spec.is_cluster else f"allocated {', '.join(devices)}"
+        launcher = launcher_of(job.spec)
+        reason = f"allocated {', '.join(devices)}" if launcher.takes_slots else f"handed to {launcher.title}"
         now = time.time()
         times = {"started_at": job.started_at or now, "allocated_at": now}
         columns = {"devices": devices, "run": job.run + 1, "slurm": None, **times}

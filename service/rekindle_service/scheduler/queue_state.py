@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from rekindle.contract.states import HOLDING_SLOTS, JobState
 from rekindle_service.job_wording import job_label
+from rekindle_service.launch.registry import launcher_of
 from rekindle_service.scheduler.allocation import Place
 from rekindle_service.scheduler.durations import Durations
 from rekindle_service.scheduler.order import QueueIndex
@@ -33,8 +34,7 @@ class QueueState:
         self._version: int | None = None  # of the latest change that is in here
         self._states: dict[str, JobState | None] = {}  # of jobs that others wait for, as far as they were asked for
         self._labels: dict[str, str] = {}  # of the same
-        self._kinds: Counter[str] = Counter()  # queued jobs by kind of device
-        self.cluster_jobs = 0  # that are queued
+        self._kinds: Counter[str] = Counter()  # queued jobs by what they wait for, see ``kinds``
         self._shown: dict[str, Shown] = {}  # of queued jobs that show anything
 
     def refresh(self) -> None:
@@ -57,7 +57,6 @@ class QueueState:
 
     def _load(self) -> None:
         self.queued, self._kinds, self._shown, self.holding = QueueIndex(), Counter(), {}, {}
-        self.cluster_jobs = 0
         self._states.clear()
         self._labels.clear()
         self._version = self._store.feed.version()
@@ -84,8 +83,7 @@ class QueueState:
             self._labels[job.id] = job_label(job.name, job.number)
         if job.state is JobState.QUEUED:
             self.queued.put(job)
-            self._kinds[job.spec.device_kind] += 1
-            self.cluster_jobs += job.spec.is_cluster
+            self._kinds[_kind(job)] += 1
             shown = Shown(job.queue_position, job.waiting_for, job.estimated_start_at)
             if shown != _NOTHING:
                 self._shown[job.id] = shown
@@ -98,14 +96,13 @@ class QueueState:
         before = self.queued.get(job_id)
         if before is not None:
             self.queued.remove(job_id)
-            self._kinds[before.spec.device_kind] -= 1
-            self.cluster_jobs -= before.spec.is_cluster
+            self._kinds[_kind(before)] -= 1
         self.holding.pop(job_id, None)
         self._shown.pop(job_id, None)
 
     @property
     def kinds(self) -> set[str]:
-        """Kinds of devices that queued jobs want."""
+        """Kinds of devices that queued jobs want, and names of launchers whose jobs take no slots."""
         return {kind for kind, count in self._kinds.items() if count}
 
     def job_state(self, job_id: str) -> JobState | None:
@@ -151,6 +148,11 @@ class QueueState:
         if (job := self.queued.get(job_id)) is not None:
             job.version = version
             job.queue_position, job.waiting_for, job.estimated_start_at = shown
+
+
+def _kind(job: Job) -> str:
+    launcher = launcher_of(job.spec)
+    return job.spec.device_kind if launcher.takes_slots else launcher.name
 
 
 def _shown(place: Place, now: float) -> Shown:

@@ -5,12 +5,11 @@ from collections.abc import Callable, Mapping
 from rekindle.contract.job import JobSpec, LinkRule
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.job_wording import STATE_PHRASES
+from rekindle_service.launch.registry import takes_slots
 from rekindle_service.machine.devices import Machine
 from rekindle_service.scheduler.backfill import UNKNOWN, Reservation
 from rekindle_service.store.tables import Job
 
-NO_CLUSTER = "Slurm, whose commands this server does not find: install them (slurm-client) or cancel the job"
-SLURM = "Slurm, which decides when it starts"
 HELD = "held: it starts when it is resumed"
 
 DISK_SPACE = "disk space: "
@@ -43,7 +42,7 @@ def obstacle(
         waiting = _dependency(job, job_state, job_label)
         if waiting is not None:
             return waiting
-    return None if job.spec.is_cluster else _too_big(job.spec, machine, unusable)
+    return _too_big(job.spec, machine, unusable) if takes_slots(job.spec) else None
 
 
 def _dependency(job: Job, job_state: Callable[[str], JobState | None], job_label: Callable[[str], str]) -> str | None:
@@ -77,13 +76,6 @@ def _too_big(spec: JobSpec, machine: Machine, unusable: Mapping[str, str]) -> st
         why = "; ".join(f"{name}: {unusable[name]}" for name in put_aside[:4])
         return f"{requested(spec)}, but only {len(wanted) - len(put_aside)} can be used now ({why})"
     return None
-
-
-def cluster(has_cluster: bool, lack_of_space: str | None) -> str | None:
-    """Why no job can be handed to Slurm now."""
-    if not has_cluster:
-        return NO_CLUSTER
-    return None if lack_of_space is None else DISK_SPACE + lack_of_space
 
 
 def shown_lack(job: Job) -> str | None:

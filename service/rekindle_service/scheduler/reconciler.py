@@ -11,7 +11,7 @@ from rekindle_service.config.home import Home, is_job_id
 from rekindle_service.config.logging_config import fields_of
 from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
-from rekindle_service.launchers.keeper_pool import KeeperStarter
+from rekindle_service.launch.registry import Launchers
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.periodic_thread import PeriodicThread
@@ -22,7 +22,7 @@ from rekindle_service.scheduler.isolation import IsolatedRunner
 from rekindle_service.scheduler.planner import QueuePlanner
 from rekindle_service.scheduler.queue_scheduler import QueueScheduler
 from rekindle_service.scheduler.recovery import recover_on_startup
-from rekindle_service.scheduler.running_jobs import ClusterFactory, RunningJobs
+from rekindle_service.scheduler.running_jobs import RunningJobs
 from rekindle_service.store import StorageError, Store
 
 _log = structlog.get_logger(__name__)
@@ -45,12 +45,11 @@ class Reconciler:
         store: Store,
         home: Home,
         machine: Machine,
-        launch: KeeperStarter,
+        launchers: Launchers,
         healthy_seconds: float = HEALTHY_SECONDS,
         job_seconds: float = _JOB_SECONDS,
         log_bytes: int | None = None,
         host_timeout: float = HOST_TIMEOUT,
-        cluster: ClusterFactory | None = None,
         device_health: DeviceHealth | None = None,
         displacement: DisplacementRules = DEFAULT_RULES,
         quotas: Quotas | None = None,
@@ -63,18 +62,22 @@ class Reconciler:
         self._thread = PeriodicThread("reconciler", self.reconcile, _RECONCILE_INTERVAL, "Reconciling failed")
         self._runner = IsolatedRunner(job_seconds, self._show_problem, passing=(StorageError,))
         intents = IntentWriter(home, healthy_seconds, log_bytes, host_timeout, machine)
-        self._running = RunningJobs(store, home, self._runner, intents, launch, cluster, on_end=self.wake)
+        self._running = RunningJobs(store, home, self._runner, intents, launchers, on_end=self.wake)
         health = device_health or DeviceHealth()
         self._queue = QueueScheduler(
             store,
             home,
             self._runner,
             QueuePlanner(
-                store, machine, quotas=quotas, preemption=displacement.preemption, fair_share_days=fair_share_days
+                store,
+                machine,
+                quotas=quotas,
+                preemption=displacement.preemption,
+                fair_share_days=fair_share_days,
+                obstacles={each.name: each.obstacle() for each in launchers if not each.takes_slots},
             ),
             Displacer(store, machine, displacement, health),
             health,
-            has_cluster=self._running.has_cluster,
             wake=self.wake,
         )
         self.prospect = self._queue.prospect

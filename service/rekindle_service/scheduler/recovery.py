@@ -19,12 +19,12 @@ from rekindle_service.access.permissions import PERSON
 from rekindle_service.config.home import Home, is_job_id
 from rekindle_service.config.unix_users import server_user
 from rekindle_service.experiments.records import stored_experiments
-from rekindle_service.jobs.packaging.bundles import Bundles
+from rekindle_service.jobs.packaging.code_sources import Bundles
 from rekindle_service.jobs.submission_record import SubmissionRecord, confirm_runs, read_submission
 from rekindle_service.jobs.submitter import new_job
 from rekindle_service.store import Store
 from rekindle_service.store.recovery_store import KnownJob
-from rekindle_service.store.tables import Job, launch_column
+from rekindle_service.store.tables import NEW_SLURM_LAUNCH, Job
 
 _log = structlog.get_logger(__name__)
 
@@ -141,7 +141,8 @@ def rebuilt_job(run_dir: RunDir) -> Job | None:
         job.state = JobState.STARTING
         job.intent, job.run, job.devices = intent.intent, intent.run, intent.devices
         job.max_failures, job.started_at = intent.max_failures, job.created_at
-        job.launch_number, job.slurm = intent.launch, launch_column(spec)
+        job.launch_number = intent.launch
+        job.slurm = dict(NEW_SLURM_LAUNCH) if intent.launch else None
     return job
 
 

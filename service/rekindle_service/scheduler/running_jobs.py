@@ -3,29 +3,23 @@
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.config.home import Home, is_job_id
-from rekindle_service.launchers.keeper_pool import KeeperPool, KeeperStarter
-from rekindle_service.launchers.launcher import Launcher, LauncherReport
-from rekindle_service.launchers.spare_process import KeeperProcess
+from rekindle_service.launch.launcher import Launcher, LauncherReport
+from rekindle_service.launch.registry import Launchers
 from rekindle_service.scheduler.intents import IntentWriter
 from rekindle_service.scheduler.isolation import IsolatedRunner
 from rekindle_service.scheduler.job_end import JobEnd
-from rekindle_service.scheduler.reasons import NO_CLUSTER
 from rekindle_service.scheduler.run_sync import RunSync
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 
 _PROGRESS_INTERVAL = 0.5  # seconds between two reads of the ranks' status
 
-ClusterFactory = Callable[[Callable[..., Job | None], Callable[[Job], None]], Launcher]
-"""Makes the launcher of a cluster from two functions: one sets columns of a row, one writes the intent."""
-
 
 class RunningJobs:
-    """Keeps every job that holds slots supervised, on this machine and on a cluster. One thread calls it."""
+    """Keeps every job that holds slots supervised, each by its launcher. One thread calls it."""
 
     def __init__(
         self,
@@ -33,33 +27,28 @@ class RunningJobs:
         home: Home,
         runner: IsolatedRunner,
         intents: IntentWriter,
-        launch: KeeperStarter,
-        cluster: ClusterFactory | None,
+        launchers: Launchers,
         on_end: Callable[[], None],
     ) -> None:
         """``on_end`` is called, in another thread, when a keeper on this machine has ended."""
-        self._store, self._runner, self._intents, self._launch = store, runner, intents, launch
+        self._store, self._runner, self._intents, self._launchers = store, runner, intents, launchers
         self._sync = RunSync(store, home)
         self._end = JobEnd(store, home)
-        self._local: Launcher = KeeperPool(home, self._launch_keeper, on_end=on_end)
-        self._cluster = None if cluster is None else cluster(self._record_launch, intents.write)
+        for launcher in launchers:
+            launcher.on_end = on_end
         self._progress_at = 0.0  # time.monotonic() of the last read of the ranks' status
-
-    @property
-    def has_cluster(self) -> bool:
-        return self._cluster is not None
 
     def detach(self) -> None:
         """Keepers and their jobs continue."""
-        for launcher in self._launchers():
+        for launcher in self._launchers:
             launcher.detach()
 
     def reconcile(self) -> None:
         """All of them, each by the runner. Raises StorageError."""
         jobs = self._store.jobs_in(HOLDING_SLOTS)
         holding = {job.id for job in jobs}
-        for launcher in self._launchers():
-            launcher.observe([job for job in jobs if self._launcher_of(job) is launcher])
+        for launcher in self._launchers:
+            launcher.observe([job for job in jobs if self._launchers.of(job.spec) is launcher])
         self._runner.forget(self._is_over)
         self._intents.forget(holding)
         read_progress = time.monotonic() - self._progress_at >= _PROGRESS_INTERVAL
@@ -71,27 +60,18 @@ class RunningJobs:
     def _is_over(self, subject: str) -> bool:
         return is_job_id(subject) and self._store.job_state(subject) not in HOLDING_SLOTS | {JobState.QUEUED}
 
-    def _launchers(self) -> list[Launcher]:
-        return [self._local] if self._cluster is None else [self._local, self._cluster]
-
-    def _launcher_of(self, job: Job) -> Launcher | None:
-        return self._cluster if job.spec.is_cluster else self._local
-
     def _reconcile_job(self, job: Job, read_progress: bool) -> None:
         """Read what happened, propagate the intent, and make sure that there is a keeper."""
-        launcher = self._launcher_of(job)
-        alive = launcher and launcher.alive(job)  # checked before reading: a keeper writes its last record, then ends
-        job = self._sync.read_journal(job, 0.0 if launcher is None else launcher.seconds_ahead(job))
+        launcher = self._launchers.of(job.spec)
+        alive = launcher.alive(job)  # checked before reading: a keeper writes its last record, then ends
+        job = self._sync.read_journal(job, launcher.seconds_ahead(job))
         if job.state not in HOLDING_SLOTS:
-            return
-        if launcher is None:
-            self._store.update_progress(job.id, waiting_for=NO_CLUSTER)
             return
         report = launcher.report(job)
         job = self._show_report(job, report)
         if alive:
             self._intents.propagate(job)
-            if job.spec.is_cluster and job.intent is not JobIntent.RUN and report.waiting_for is not None:
+            if job.intent is not JobIntent.RUN and report.waiting_for is not None:
                 launcher.stop(job)
         elif alive is not None:
             self._replace_keeper(job, launcher, report)
@@ -103,14 +83,14 @@ class RunningJobs:
         """What the launcher knows, on the row."""
         if report.queued_again and job.state is JobState.RUNNING:
             job = self._set_recovering(job, report.waiting_for or "its keeper does not run now")
-        shown = {"waiting_for": report.waiting_for, "slurm": report.columns} if job.spec.is_cluster else {}
+        shown = {} if report.columns is None else {"waiting_for": report.waiting_for, **report.columns}
         if all(getattr(job, name) == value for name, value in shown.items()):
             return job
         return self._store.update_progress(job.id, **shown) or job
 
     def _replace_keeper(self, job: Job, launcher: Launcher, report: LauncherReport) -> None:
-        """On Slurm no keeper is started only to end the job."""
-        if job.spec.is_cluster and job.intent is not JobIntent.RUN:
+        """Launch another one, unless the job is to end and that would take an allocation elsewhere."""
+        if launcher.is_remote and job.intent is not JobIntent.RUN:
             launcher.stop(job)
             self._end_stopped(job)
         elif report.withdrawn is not None:
@@ -119,7 +99,7 @@ class RunningJobs:
             self._relaunch_keeper(job, launcher)
 
     def _end_stopped(self, job: Job) -> None:
-        """A job on Slurm that is to stop, and of which no keeper runs."""
+        """End the run of a job that is to stop and of which no keeper runs."""
         if job.intent is JobIntent.CANCEL:
             reason = "cancelled while no keeper of it ran"
             self._end.cancel(job, "Cancelled while no keeper of it ran.", reason)
@@ -132,19 +112,8 @@ class RunningJobs:
             self._end.fail(job, *launcher.failure(job))
             return
         if job.state is JobState.RUNNING:
-            reason = "the keeper was lost; relaunching it"
-            if job.spec.is_cluster:
-                reason = (job.slurm or {}).get("reason") or "the coordinator was lost"
-            job = self._set_recovering(job, reason)
-        launcher.launch(job)
+            job = self._set_recovering(job, launcher.why_lost(job))
+        launcher.launch(job, self._intents.write)
 
     def _set_recovering(self, job: Job, reason: str) -> Job:
         return self._store.transition(job.id, JobState.RECOVERING, expected={job.state}, reason=reason) or job
-
-    def _launch_keeper(self, job: Job) -> KeeperProcess:
-        """The intent first: it is the first thing that a keeper reads."""
-        self._intents.write(job)
-        return self._launch(job)
-
-    def _record_launch(self, job_id: str, **columns: Any) -> Job | None:
-        return self._store.update_progress(job_id, **columns)

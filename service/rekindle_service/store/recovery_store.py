@@ -9,7 +9,7 @@ from rekindle.contract.job import RunIntent
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.store.database import Database
 from rekindle_service.store.mutations import by_key, last_value, next_value, record
-from rekindle_service.store.tables import Counter, Event, Experiment, Job, launch_column
+from rekindle_service.store.tables import NEW_SLURM_LAUNCH, Counter, Event, Experiment, Job
 from rekindle_service.store.totals import forget_attempts
 
 
@@ -80,7 +80,8 @@ class RecoveryStore:
             forget_attempts(session, job_id)
             job.state, job.intent, job.run = JobState.STARTING, intent.intent, intent.run
             job.devices, job.max_failures = intent.devices, intent.max_failures
-            job.launch_number, job.slurm = intent.launch, launch_column(job.spec)
+            job.launch_number = intent.launch
+            job.slurm = dict(NEW_SLURM_LAUNCH) if intent.launch else None
             job.journal_offset = job.attempt = job.restarts = 0
             job.outcome = job.ended_at = job.next_try_at = job.queue_position = job.waiting_for = None
             job.started_at, job.notice = job.started_at or job.created_at, reason

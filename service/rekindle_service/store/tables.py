@@ -1,6 +1,8 @@
 """The tables: plain columns, no behaviour. Times are seconds since the epoch."""
 
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import JSON, Column, Dialect, Enum, Index, String, TextClause, TypeDecorator, text
@@ -50,15 +52,13 @@ class TagsColumn(TypeDecorator[list[str]]):
         return String()
 
 
-def launch_column(spec: JobSpec) -> dict[str, Any] | None:
-    """``Job.slurm`` of a launch of which nothing is known yet; None for a job on this machine.
+NEW_SLURM_LAUNCH: Mapping[str, Any] = MappingProxyType(
+    {"job_id": None, "state": None, "reason": None, "hosts": [], "stopped": False, "excluded": {}}
+)
+"""``Job.slurm`` of a launch of which nothing is known yet.
 
-    ``stopped``: this server has cancelled the Slurm job. The other keys are those of ``SlurmPublic`` of the API.
-    """
-    if not spec.is_cluster:
-        return None
-    return {"job_id": None, "state": None, "reason": None, "hosts": [], "stopped": False, "excluded": {}}
-
+``stopped``: this server has cancelled the Slurm job. The other keys are those of ``SlurmPublic`` of the API.
+"""
 
 LOCAL = "local"
 """Owner of a job that was submitted without a name, as everybody sees it."""
@@ -139,7 +139,7 @@ class Job(SQLModel, table=True):
     devices: list[str] = Field(default_factory=list, sa_type=JSON)  # slots held now, one per rank
     allocated_at: float | None = None  # when this or the latest run got its slots
     launch_number: int = 0  # of the latest Slurm job of this job; 0 on this machine
-    slurm: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # see ``launch_column``
+    slurm: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # see ``NEW_SLURM_LAUNCH``
     queue_position: int | None = None  # 1 = next; None beyond the first 200 and when it does not wait for slots
     waiting_for: str | None = None
     estimated_start_at: float | None = None  # None where it is not known

@@ -16,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
-from fakes.launching import launch_fake
+from fakes.launching import fake_launchers
 from job_examples import cpu_machine, open_store, queued_job
 from rekindle.contract.states import TERMINAL
 from rekindle_service import store as store_package
@@ -46,7 +46,7 @@ class Deadly:
 
 def run(home: Home, tracer: Deadly | None) -> str:
     store = open_store(home.root)
-    engine = Reconciler(store, home, cpu_machine(1), launch_fake(home))
+    engine = Reconciler(store, home, cpu_machine(1), fake_launchers(store, home, cpu_machine(1)))
     engine.recover()
     (job_id,) = store.recovery.known_jobs()
     for _ in range(ROUNDS):

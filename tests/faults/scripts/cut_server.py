@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
-from fakes.launching import launch_fake
+from fakes.launching import fake_launchers
 from job_examples import a_submission, cpu_machine
 from rekindle.contract.job import TargetKind
 from rekindle.contract.states import TERMINAL
@@ -36,12 +36,13 @@ def serve(root: Path) -> None:
     home.create()
     store = Store(home.database)
     store.migrate()  # by itself: a copied database would not be durable
-    engine = Reconciler(store, home, cpu_machine(SLOTS), launch_fake(home))
+    launchers = fake_launchers(store, home, cpu_machine(SLOTS))
+    engine = Reconciler(store, home, cpu_machine(SLOTS), launchers)
     engine.recover()
     for job_id, row in store.recovery.known_jobs().items():
         report("row", job_id, row.state)
     report("recovered")
-    submitter = Submitter(store, home, cpu_machine(SLOTS), check_python=lambda _: None, checkout=check_out)
+    submitter = Submitter(store, home, launchers, check_out)
     threading.Thread(target=submit, args=(submitter,), daemon=True).start()
     ended = {job_id for job_id, row in store.recovery.known_jobs().items() if row.state in TERMINAL}
     while True:

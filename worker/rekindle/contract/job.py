@@ -136,11 +136,6 @@ class JobSpec(JsonRecord):
         return self.device.split(",") if ":" in self.device else []
 
     @property
-    def is_cluster(self) -> bool:
-        """Whether Slurm starts the job, on one node or several, and not this machine."""
-        return self.slurm is not None
-
-    @property
     def ranks_per_node(self) -> int:
         """``max_ranks`` is a multiple of ``nodes``, and ``min_ranks`` is ``min_nodes`` times this on Slurm."""
         return self.max_ranks // self.nodes

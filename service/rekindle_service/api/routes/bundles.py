@@ -13,11 +13,11 @@ from rekindle_service.api.middleware.request_body import content_length
 from rekindle_service.api.permissions import IdentityDep
 from rekindle_service.api.problem_details import PROBLEM_CONTENT, ProblemError
 from rekindle_service.api.worker_pools import UPLOADS
-from rekindle_service.jobs.packaging.bundles import Bundles, Upload
+from rekindle_service.jobs.packaging.code_sources import Bundles, Upload
 from rekindle_service.jobs.packaging.unpack import UnpackingError
-from rekindle_service.jobs.submission import FieldError
 from rekindle_service.jobs.submitter import storage_error
 from rekindle_service.schemas.attempt_json import Bundle
+from rekindle_service.submission import FieldError
 
 router = APIRouter(tags=["bundles"])
 

@@ -9,7 +9,7 @@ from rekindle_service.api.dependencies import AppStateDep, JobDep, RunDirDep, re
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.permissions import IdentityDep
 from rekindle_service.api.problem_details import ProblemError
-from rekindle_service.jobs.packaging.code_diff import differences, read_manifest
+from rekindle_service.jobs.packaging.code_manifest import differences, read_manifest
 from rekindle_service.schemas.attempt_json import CodePublic, ConfigurationPublic, FileDifferencePublic
 from rekindle_service.schemas.fields import Page
 

@@ -24,12 +24,12 @@ from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.jobs import actions
 from rekindle_service.jobs.job_filter import find_jobs, parse_filter
 from rekindle_service.jobs.quotas import priority_errors
-from rekindle_service.jobs.submission import SubmissionError
 from rekindle_service.schemas.fields import Page
 from rekindle_service.schemas.job_json import JobPublic, QueueStats, SlotCount, ValidatedJob
 from rekindle_service.schemas.job_requests import JobCreate, JobPatch, ResumeRequest
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
+from rekindle_service.submission import SubmissionError
 
 router = APIRouter(tags=["jobs"])
 

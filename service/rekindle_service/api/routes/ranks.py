@@ -21,6 +21,7 @@ from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError, invalid_field
 from rekindle_service.api.serializers import ranks_public
 from rekindle_service.job_wording import STATE_PHRASES, quoted_label
+from rekindle_service.launch.registry import launcher_of
 from rekindle_service.run_readers.snapshots import read_snapshots
 from rekindle_service.run_readers.stacks import wait_for_stack
 from rekindle_service.schemas.attempt_json import ChaosPublic
@@ -32,7 +33,7 @@ from rekindle_service.store.tables import Job
 router = APIRouter(tags=["ranks"])
 
 _STACK_TIMEOUT = 3.0  # seconds
-_CLUSTER_SECONDS = 3.0  # more on Slurm, where the coordinator looks for requests once a second
+_REMOTE_SECONDS = 3.0  # more for a keeper on another machine, which looks for requests once a second
 
 
 @router.get("/jobs/{job_id}/ranks")
@@ -61,7 +62,7 @@ def read_stack(job: JobDep, run_dir: RunDirDep, attempt: AttemptDep, rank: RankD
     if before is None:
         raise _no_stack(f"rank {rank} of job {job.id} has not started its script yet")
     _send(job, run_dir, ControlMessage(MessageType.STACK, attempt.number, rank))
-    seconds = _STACK_TIMEOUT + (_CLUSTER_SECONDS if job.spec.is_cluster else 0.0)
+    seconds = _STACK_TIMEOUT + (_REMOTE_SECONDS if launcher_of(job.spec).is_remote else 0.0)
     stack = wait_for_stack(run_dir.root, path, before.st_size, seconds)
     if stack is None:
         raise _no_stack(
@@ -91,8 +92,8 @@ def inject_fault(job: JobDep, run_dir: RunDirDep, body: ChaosRequest) -> ChaosPu
 
 
 def _send(job: Job, run_dir: RunDir, message: ControlMessage) -> None:
-    """To the keeper, which on Slurm is on another machine."""
-    if job.spec.is_cluster:
+    """Send the keeper a message, on another machine through a file."""
+    if launcher_of(job.spec).is_remote:
         post_request(run_dir, message)
     else:
         notify(run_dir, message)

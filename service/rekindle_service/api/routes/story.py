@@ -4,7 +4,7 @@ from fastapi import APIRouter
 
 from rekindle.contract.outcome import Outcome
 from rekindle_service.api.dependencies import AppStateDep, AttemptNumber, JobDep, ReadableBy, RunDirDep, find_attempt
-from rekindle_service.jobs.story.story import SameError, Story, read_story
+from rekindle_service.jobs.job_story import SameError, Story, read_story
 
 router = APIRouter(tags=["attempts"])
 

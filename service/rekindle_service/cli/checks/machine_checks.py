@@ -17,8 +17,8 @@ from rekindle_service.cli.checks.finding import Finding, at_least, ok, problem, 
 from rekindle_service.cli.formatting import size
 from rekindle_service.config.home import DELETED, Home
 from rekindle_service.config.settings import Settings
-from rekindle_service.launchers.isolation.policy import IsolationError, isolation_of
-from rekindle_service.launchers.isolation.sandbox import find_program, lack_of_sandbox
+from rekindle_service.launch.isolation.job_isolation import IsolationError, isolation_of
+from rekindle_service.launch.isolation.sandbox import find_program, lack_of_sandbox
 
 # --- kernel and network
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from rekindle_service.cli.checks.finding import Finding, ok, problem, warning
 from rekindle_service.cli.formatting import duration
-from rekindle_service.launchers.slurm.commands import (
+from rekindle_service.launch.slurm.slurm_commands import (
     SlurmCommands,
     SlurmError,
     missing_commands,

@@ -1,24 +1,27 @@
-"""The copy of the user's code that a job keeps: edits after submit never reach it."""
+"""The copy of the user's code that a job keeps: edits after submit never reach it. Also packed, for a remote server."""
 
 import errno
+import gzip
 import os
 import stat
+import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from rekindle.contract.files import fsync_directory
 from rekindle.contract.safe_open import open_directory, open_in
 from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOptions, IgnoreRules, PatternError
-from rekindle_service.jobs.resources import raise_if_lacking
+from rekindle_service.submission import raise_if_lacking
 
 MAX_BYTES = 200 * 1000 * 1000
 MAX_FILES = 20_000
 EXCLUDED = frozenset({".git", ".venv", "venv", "__pycache__", "node_modules"})
 _SIGNS_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # of venv and conda, whatever the directory is called
+_MAX_SOURCE = 1 << 20  # bytes of a Python file that is searched
 _MAX_LINKS = 40  # one after the other, as Linux follows them
 _SWAPPED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _ALL = CopyOptions()
@@ -80,6 +83,13 @@ class CodeTree:
             file.close()
             raise CodeCopyError("must not change while it is copied", f"{path} did: submit again")
         return file
+
+    def python_sources(self, found: Inventory) -> Iterator[bytes]:
+        """The Python files that are to be copied. All files are opened, so that this raises what ``copy_code`` does."""
+        for path, status in found.files.items():
+            with self.open(path, status) as file:
+                if path.suffix == ".py":
+                    yield file.read(_MAX_SOURCE)
 
 
 @contextmanager
@@ -239,3 +249,47 @@ def _too_big(inventory: Inventory) -> CodeCopyError:
         f"biggest here: {biggest}. Leave out what is no code (--exclude {weight.most_common(1)[0][0]}, or a line in "
         f"{IGNORE_FILE}), give the script the path of its data, or submit a smaller directory (--code)",
     )
+
+
+_FASTEST = 1  # of gzip: code is small, and the network mostly faster than a better compression
+
+
+def pack_code(directory: Path, archive: IO[bytes], *, exclude: Path, options: CopyOptions) -> Inventory:
+    """Write ``directory`` as tar.gz, with the rules and limits of ``copy_code``; returns what went into it.
+
+    The same files give the same bytes, and so the same bundle: owners and times are omitted. Raises CodeCopyError,
+    and OSError of the writing.
+    """
+    with (
+        open_tree(directory) as tree,
+        gzip.GzipFile(fileobj=archive, mode="wb", compresslevel=_FASTEST, mtime=0, filename="") as packed,
+        tarfile.open(fileobj=packed, mode="w|") as tar,
+    ):
+        inventory = scan_tree(tree, Path(os.path.realpath(exclude)), options)
+        for path in sorted(inventory.directories):
+            tar.addfile(_described(path, tarfile.DIRTYPE, 0o700))
+        for path, found in sorted(inventory.files.items()):
+            _add_file(tar, tree, path, found)
+        for path, text in sorted(inventory.links.items()):
+            link = _described(path, tarfile.SYMTYPE, 0o777)
+            link.linkname = text
+            tar.addfile(link)
+    return inventory
+
+
+def _add_file(tar: tarfile.TarFile, tree: CodeTree, path: Path, found: os.stat_result) -> None:
+    try:
+        with tree.open(path, found) as file:
+            status = os.fstat(file.fileno())
+            entry = _described(path, tarfile.REGTYPE, 0o755 if status.st_mode & 0o100 else 0o644)
+            entry.size = status.st_size
+            tar.addfile(entry, file)
+    except OSError as error:
+        hint = f"{path}: {error.strerror or error}: is it being written just now?"
+        raise CodeCopyError("must be readable throughout", hint) from error
+
+
+def _described(path: Path, kind: bytes, mode: int) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(str(path))
+    entry.type, entry.mode = kind, mode
+    return entry

@@ -23,11 +23,16 @@ from rekindle.contract.safe_open import directory_beneath, open_directory, open_
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.code_copy import EXCLUDED, CodeCopyError, CodeTree, copy_content
-from rekindle_service.jobs.packaging.code_diff import read_manifest
-from rekindle_service.jobs.packaging.manifest import CodeFile, describe, describe_file, describe_link
-from rekindle_service.jobs.submission import FieldError, SubmissionError
+from rekindle_service.jobs.packaging.code_manifest import (
+    CodeFile,
+    describe,
+    describe_file,
+    describe_link,
+    read_manifest,
+)
 from rekindle_service.run_readers.snapshots import next_checkpoint_bytes, read_snapshots
 from rekindle_service.store.tables import Job
+from rekindle_service.submission import FieldError, SubmissionError
 
 _FIELD = "continue_from"
 _INTERNAL = (

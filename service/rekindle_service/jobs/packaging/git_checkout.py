@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.environment import clean_environment
-from rekindle_service.jobs.packaging.sources import GitRights
-from rekindle_service.jobs.resources import raise_if_lacking
-from rekindle_service.jobs.secret_values import without_password
-from rekindle_service.jobs.submission import BusyError, FieldError, SubmissionError
+from rekindle_service.launch.isolation.rights import GitRights
+from rekindle_service.secret_values import without_password
+from rekindle_service.submission import BusyError, FieldError, SubmissionError, raise_if_lacking
 
 _TIMEOUT = 120  # seconds for all of one checkout
 _MAX_CHECKOUTS = 4

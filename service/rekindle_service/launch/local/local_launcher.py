@@ -1,0 +1,222 @@
+"""Keepers on this machine: which jobs have a live one, and when a lost one is launched again."""
+
+import errno
+import os
+import select
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from rekindle.contract.files import check_free_space
+from rekindle.contract.job import JobSpec
+from rekindle.contract.locks import lock_holder
+from rekindle.contract.safe_open import read_end
+from rekindle_service.config.home import Home
+from rekindle_service.launch.launcher import (
+    KeeperProcess,
+    KeeperStarter,
+    LaunchCounts,
+    Launcher,
+    LauncherParts,
+    keeper_failure,
+)
+from rekindle_service.launch.placement import Placement, device_errors, place_here
+from rekindle_service.machine.devices import Machine
+from rekindle_service.store.tables import Job
+from rekindle_service.submission import FieldError, Submission
+
+_EVIDENCE_BYTES = 4000  # of the end of a keeper's log
+TRANSIENT_ERRNOS = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO),  # the disk
+        *(errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE),  # processes, memory, open files
+    }
+)
+"""What this machine lacks now and may have later: no job fails for it."""
+
+
+@dataclass(slots=True)
+class _Launch:
+    """The latest keeper that this server has started for a job."""
+
+    counts: LaunchCounts
+    process: KeeperProcess | None = None  # None: it could not even be started
+
+
+class LocalLauncher(Launcher):
+    """Keepers on this machine. One of an earlier server is found by its lock."""
+
+    name, title = "local", "this machine"
+
+    def __init__(
+        self,
+        home: Home,
+        machine: Machine,
+        start: KeeperStarter,
+        check_python: Callable[[str], FieldError | None] = lambda _: None,
+    ) -> None:
+        """``check_python`` returns what is wrong with an interpreter, or None."""
+        self._home, self._machine, self._start, self._check_python = home, machine, start, check_python
+        self._ends = ProcessEnds(lambda: self.on_end())
+        self._launches: dict[str, _Launch] = {}
+
+    @classmethod
+    def claims(cls, spec: JobSpec) -> bool:  # of the interface
+        return True
+
+    @classmethod
+    def create(cls, parts: LauncherParts) -> Self:
+        return cls(parts.home, parts.machine, parts.start_keeper, parts.check_python)
+
+    def place(self, submission: Submission) -> Placement:
+        return place_here(submission, self._machine)
+
+    def validate(self, spec: JobSpec) -> list[FieldError]:
+        python_error = self._check_python(spec.python)
+        return [*device_errors(spec, self._machine), *([] if python_error is None else [python_error])]
+
+    def alive(self, job: Job) -> bool:
+        """Whether any keeper of the job runs: one that we started, even before it has its lock, or one that owns it."""
+        launch = self._launches.get(job.id)
+        if launch is not None and launch.process is not None and launch.process.poll() is None:
+            return True
+        holder = lock_holder(self._home.run_dir(job.id).keeper_lock)
+        if holder is not None:
+            self._ends.watch(holder)
+        return holder is not None
+
+    def crash_looping(self, job: Job) -> bool:
+        """A death is not the job's fault while nothing can be written into its directory: then OSError is raised."""
+        launch = self._launches.get(job.id)
+        if launch is None or launch.counts.run != job.run:
+            return False
+        launch.counts.count_end(job, partial(_check_host, self._home.run_dir(job.id).root))
+        return launch.counts.crash_looping
+
+    def failure(self, job: Job) -> tuple[str, str]:
+        log = self._home.run_dir(job.id).keeper_log
+        tail = read_end(log, _EVIDENCE_BYTES)
+        return keeper_failure("The keeper", tail, log), tail
+
+    def launch(self, job: Job, write_intent: Callable[[Job], None]) -> None:
+        last = self._launches.get(job.id)
+        if last is None or last.counts.run != job.run:
+            last = _Launch(LaunchCounts(job.run, job.journal_offset))
+        if last.counts.too_early:
+            return
+        following = _Launch(replace(last.counts, journal_offset=job.journal_offset, counted=False))
+        self._launches[job.id] = following
+        try:
+            write_intent(job)
+            following.process = self._start(job)
+            self._ends.watch(following.process.pid)
+        except OSError as error:
+            if error.errno in TRANSIENT_ERRNOS:
+                following.counts.count_host_failure()
+            raise
+
+    def stop(self, job: Job) -> None:
+        """With SIGTERM alone: a keeper that receives it drains the job and leaves it to the next one."""
+        launch = self._launches.get(job.id)
+        if launch is not None and launch.process is not None:
+            launch.process.terminate()
+            return
+        if (pid := lock_holder(self._home.run_dir(job.id).keeper_lock)) is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def observe(self, jobs: Sequence[Job]) -> None:
+        """Collect ended keepers of jobs that hold no slots any more, so that none stays a zombie."""
+        holding = {job.id for job in jobs}
+        for job_id in [one for one in list(self._launches) if one not in holding]:
+            process = self._launches[job_id].process
+            if process is None or process.poll() is not None:
+                del self._launches[job_id]
+
+    def detach(self) -> None:
+        """Forget all keepers: they outlive this server on purpose."""
+        for launch in list(self._launches.values()):
+            if isinstance(launch.process, subprocess.Popen) and launch.process.poll() is None:
+                launch.process.returncode = 0  # else its destructor would warn of a forgotten child
+        self._launches.clear()
+        self._ends.close()
+
+
+def _check_host(run_dir: Path) -> None:
+    """Raises OSError where the machine, not the directory, prevents a small file from being written there."""
+    try:
+        check_free_space(run_dir)
+    except OSError as error:
+        if error.errno in TRANSIENT_ERRNOS:
+            raise
+
+
+class ProcessEnds:
+    """Reports the end of processes at once, whoever their parent is. Any thread may call it."""
+
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        """``on_end`` is called in a thread of its own."""
+        self._on_end = on_end
+        self._lock = threading.Lock()
+        self._watch: _Watch | None = None
+
+    def watch(self, pid: int) -> None:
+        """Call ``on_end`` when ``pid`` has ended, or at once where it just has; once for each process."""
+        with self._lock:
+            if self._watch is None:
+                self._watch = _Watch(self._on_end)
+                self._watch.start()
+            self._watch.add(pid)
+
+    def close(self) -> None:
+        """Watch nothing any more. Precondition: no other thread calls ``watch``."""
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+
+
+class _Watch(threading.Thread):
+    """Owns its descriptors until it is stopped."""
+
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        super().__init__(name="process-ends", daemon=True)
+        self._on_end = on_end
+        self._lock = threading.Lock()
+        self._watched: dict[int, int] = {}  # descriptor by pid
+        self._epoll = select.epoll()
+        self._stopping = os.eventfd(0)
+        self._epoll.register(self._stopping, select.EPOLLIN)
+
+    def add(self, pid: int) -> None:
+        with self._lock, suppress(ProcessLookupError):
+            if pid not in self._watched:
+                self._watched[pid] = os.pidfd_open(pid)
+                self._epoll.register(self._watched[pid], select.EPOLLIN)
+
+    def stop(self) -> None:
+        os.eventfd_write(self._stopping, 1)
+        self.join()
+        for fd in (*self._watched.values(), self._stopping):
+            os.close(fd)
+        self._epoll.close()
+
+    def run(self) -> None:
+        while all(self._handle(fd) for fd, _ in self._epoll.poll()):
+            pass
+
+    def _handle(self, fd: int) -> bool:
+        """False where it is to stop."""
+        if fd == self._stopping:
+            return False
+        with self._lock:
+            pid = next(each for each, watched in self._watched.items() if watched == fd)
+            self._epoll.unregister(fd)  # to close it is not enough while a process forked just now still has it, too
+            os.close(self._watched.pop(pid))
+        self._on_end()
+        return True
