@@ -10,7 +10,7 @@ from fakes import nvidia_machine
 from fakes.nvidia_driver import HAS_COMPILER, NAME
 from fakes.nvidia_machine import NvidiaMachine
 from job_examples import cpu_machine, gpu_machine
-from rekindle_service.cli.checks.finding import Level
+from rekindle_service.cli.checks import Level
 from rekindle_service.cli.checks.software_checks import gpus
 from rekindle_service.config.settings import Settings
 from rekindle_service.machine import devices

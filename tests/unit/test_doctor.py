@@ -8,8 +8,17 @@ import pytest
 from rich.console import Console
 
 from cli_examples import job
-from rekindle_service.cli.checks import job_checks, machine_checks, software_checks
-from rekindle_service.cli.checks.finding import Finding, Level, at_least, ok, problem, warning
+from rekindle_service.cli.checks import (
+    Finding,
+    Level,
+    at_least,
+    job_checks,
+    machine_checks,
+    ok,
+    problem,
+    software_checks,
+    warning,
+)
 from rekindle_service.cli.checks.software_checks import check_gpu, is_of_job
 from rekindle_service.cli.commands.doctor import finding_lines, summary
 from rekindle_service.config.home import Home

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rekindle_service.cli.checks.finding import Level
+from rekindle_service.cli.checks import Level
 from rekindle_service.cli.checks.slurm_checks import judge, memory, timeouts
 
 HOME = Path("/srv/lab/rekindle")

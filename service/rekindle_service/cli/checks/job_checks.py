@@ -6,7 +6,7 @@ from rekindle.contract.locks import lock_holder
 from rekindle.contract.rank_traces import last_collective
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.cli import formatting
-from rekindle_service.cli.checks.finding import Finding, ok, problem, warning
+from rekindle_service.cli.checks import Finding, ok, problem, warning
 from rekindle_service.client import Client, Job, ProblemError, Rank, Snapshot
 from rekindle_service.config.home import Home
 from rekindle_service.sanitize import sanitize_line

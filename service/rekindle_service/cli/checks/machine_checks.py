@@ -13,7 +13,7 @@ from rekindle.contract.files import can_punch_holes, read_json
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.processes import set_child_subreaper
 from rekindle_service.cli.background_server import running_server
-from rekindle_service.cli.checks.finding import Finding, at_least, ok, problem, warning
+from rekindle_service.cli.checks import Finding, at_least, ok, problem, warning
 from rekindle_service.cli.formatting import size
 from rekindle_service.config.home import DELETED, Home
 from rekindle_service.config.settings import Settings

@@ -18,7 +18,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from rekindle_service.cli.checks.finding import Finding, ok, problem, warning
+from rekindle_service.cli.checks import Finding, ok, problem, warning
 from rekindle_service.cli.formatting import duration
 from rekindle_service.launch.slurm.slurm_commands import (
     SlurmCommands,

@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 
 from rekindle.contract.environment import RUN_DIR, clean_environment
-from rekindle_service.cli.checks.finding import Finding, ok, problem, warning
+from rekindle_service.cli.checks import Finding, ok, problem, warning
 from rekindle_service.cli.formatting import size
 
 PACKAGES = ("torch", "torchvision", "torchmetrics")

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from rekindle_service.cli.checks.finding import Finding, Level
+from rekindle_service.cli.checks import Finding, Level
 from rekindle_service.cli.context import OptionalJobArgument, connect, server_settings_of
 from rekindle_service.cli.formatting import job_name, number_of
 from rekindle_service.cli.layout import harmless, paragraph
