@@ -123,7 +123,7 @@ IN_RUN_DIRECTORY = {
 TO_RESUME = {"rekindle resume digits": Ends("Resumed digits")}
 
 AT_THE_END = {
-    "rekindle experiment --delete shuffle --yes": Ends("Deleted experiment 1"),
+    "rekindle experiment --delete shuffle --yes": Ends("Deleted experiment"),
     "rekindle token create anna --expires 90d --note laptop": Ends("valid until"),
     "rekindle token list": Ends("laptop"),
     "rekindle token revoke anna": Ends("Revoked token"),
