@@ -14,7 +14,8 @@ from e2e.waiting import until
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.coordinator_records import Coordinator
 from rekindle.contract.run_dir.paths import LaunchDir
-from rekindle.keeper import wall_clock
+from rekindle.keeper import buffered_journal
+from rekindle.keeper.buffered_journal import follow_clock_of, journal_time
 from rekindle.keeper.cluster import connections, nodes
 from rekindle.keeper.cluster.connections import CoordinatorLostError, HomeProof, NodeLink, read_proof
 from rekindle.keeper.cluster.messages import NodeHello, Terminated, Versions
@@ -47,7 +48,7 @@ class Allocation:
 
     def connect(self, *, written: int, clock: float | None = None) -> NodeLink:
         coordinator = Coordinator("127.0.0.1", self.nodes.port, "secret", "n1", os.getpid())
-        hello = NodeHello("secret", "n1", "k", versions=VERSIONS, written=written, clock=clock or wall_clock.now())
+        hello = NodeHello("secret", "n1", "k", versions=VERSIONS, written=written, clock=clock or journal_time())
         return NodeLink(coordinator, hello, self.proof, self.events)
 
     def until(self, condition: Callable[[], object], sentence: str) -> None:
@@ -77,7 +78,7 @@ def allocation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Allo
 def test_a_node_is_used_once_its_proof_is_read_and_not_before(allocation: Allocation) -> None:
     allocation.nodes.start_missing()
     allocation.launch.proof("n1").unlink()
-    allocation.connect(written=1, clock=wall_clock.now() + 30)
+    allocation.connect(written=1, clock=journal_time() + 30)
     allocation.until(lambda: allocation.nodes.answering(), "n1 is used")
     os.kill(allocation.proof.pid, signal.SIGKILL)  # as at the end of an attempt
     os.waitpid(allocation.proof.pid, 0)
@@ -146,11 +147,11 @@ def test_a_first_proof_that_cannot_be_written_is_an_error(tmp_path: Path) -> Non
 def test_records_follow_the_clock_of_the_file_system_where_that_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wall_clock, "_offset", 0.0)
-    path, before = tmp_path / "leader.json", wall_clock.now()
+    monkeypatch.setattr(buffered_journal, "_clock_offset", 0.0)
+    path, before = tmp_path / "leader.json", journal_time()
     write_json(path, {})
-    wall_clock.follow(path)
-    assert abs(wall_clock.now() - before) < 60
+    follow_clock_of(path)
+    assert abs(journal_time() - before) < 60
     os.utime(path, (before - 3600, before - 3600))
-    wall_clock.follow(path)
-    assert wall_clock.now() - before == pytest.approx(-3600, abs=60)
+    follow_clock_of(path)
+    assert journal_time() - before == pytest.approx(-3600, abs=60)

@@ -1,5 +1,9 @@
-"""The journal of a keeper whose disk may be full: that neither loses a record nor stops a training."""
+"""The journal of a keeper whose disk may be full, which neither loses a record nor stops a training, and its clock.
 
+On a cluster it is the clock of the home, so that all coordinators have the same.
+"""
+
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -8,9 +12,11 @@ from typing import Any, Protocol
 
 from rekindle.contract.files import NO_SPACE_ERRNOS, why_unwritable
 from rekindle.contract.run_dir.journal import Journal, RecordType
-from rekindle.keeper import wall_clock
 
 _RETRY_INTERVAL = 2.0  # seconds
+CLOCK_TOLERANCE = 1.0  # seconds by which clocks may differ unnoticed
+
+_clock_offset = 0.0  # seconds
 
 
 class AttemptJournal(Protocol):
@@ -75,7 +81,7 @@ class BufferedJournal:
 
     def _add(self, record_type: RecordType, fields: dict[str, Any]) -> None:
         stamp = {} if self._owner is None else self._owner.stamp
-        at = fields.pop("at", None) or wall_clock.now()
+        at = fields.pop("at", None) or journal_time()
         self._buffer.append((record_type, at, {**fields, **stamp}))
 
     def check_owner(self) -> None:
@@ -95,3 +101,16 @@ class BufferedJournal:
                     raise UnwritableError(reason) from error
                 raise
             self._buffer.popleft()
+
+
+def journal_time() -> float:
+    """The time of day of a job's records, in seconds since the epoch."""
+    return time.time() + _clock_offset
+
+
+def follow_clock_of(path: Path) -> None:
+    """Take over the clock of the file system on which this process has written ``path`` just now, if it is seen."""
+    global _clock_offset  # a process has one time of day
+    with suppress(OSError):
+        ahead = path.stat().st_mtime - time.time()
+        _clock_offset = ahead if abs(ahead) > CLOCK_TOLERANCE else 0.0

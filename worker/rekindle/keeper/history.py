@@ -8,7 +8,7 @@ from rekindle.contract.environment import FailureStats
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.processes import boot_id
 from rekindle.contract.run_dir.attempt_history import AttemptHistory, AttemptInfo
-from rekindle.keeper import wall_clock
+from rekindle.keeper.buffered_journal import journal_time
 from rekindle.keeper.diagnosis import lost_nodes_message
 from rekindle.keeper.retry_policy import EndedAttempt
 
@@ -77,7 +77,7 @@ def _ended(attempt: AttemptInfo, outcome: Outcome) -> EndedAttempt:
 
 def seconds_running(attempt: AttemptInfo) -> float:
     """Seconds for which the ranks of an attempt whose end was not seen have run until now."""
-    return 0.0 if attempt.ranks_running_at is None else max(wall_clock.now() - attempt.ranks_running_at, 0.0)
+    return 0.0 if attempt.ranks_running_at is None else max(journal_time() - attempt.ranks_running_at, 0.0)
 
 
 def failure_stats(journal: Path) -> FailureStats:

@@ -26,12 +26,11 @@ from rekindle.contract.run_dir.placeholders import write_arguments
 from rekindle.contract.run_dir.snapshot_dir import SnapshotDir, write_void_attempt
 from rekindle.contract.safe_open import list_numbers, open_regular
 from rekindle.contract.states import JobIntent
-from rekindle.keeper import wall_clock
 from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt.shutdown import STOP_GRACE
 from rekindle.keeper.attempt_result import AttemptResult, Ending, read_lost_attempt
 from rekindle.keeper.attempt_runner import LocalRunner, MakeRunner, Resources
-from rekindle.keeper.buffered_journal import BufferedJournal, Owner
+from rekindle.keeper.buffered_journal import BufferedJournal, Owner, journal_time
 from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.hangs.stall import LONG_TIMEOUT
@@ -55,7 +54,7 @@ def deadline(time_limit: float, started_at: float | None) -> float:
 
     ``started_at``: seconds since the epoch when the run's first attempt began; None where it is about to.
     """
-    elapsed = 0.0 if started_at is None else max(wall_clock.now() - started_at, 0.0)
+    elapsed = 0.0 if started_at is None else max(journal_time() - started_at, 0.0)
     return time.monotonic() - elapsed + time_limit
 
 
@@ -221,7 +220,7 @@ class Keeper:
         return True
 
     def _wait_for_next(self, attempt: int, retry: Retry) -> None:
-        next_try_at = wall_clock.now() + retry.delay
+        next_try_at = journal_time() + retry.delay
         self._journal.write(RecordType.RETRY_DECIDED, attempt=attempt, next_try_at=next_try_at, **asdict(retry))
         due = time.monotonic() + retry.delay
         events = Events()

@@ -20,11 +20,16 @@ from rekindle.contract.run_dir.coordinator_records import Coordinator, Coordinat
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import open_regular, regular_size
-from rekindle.keeper import wall_clock
 from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt_result import AttemptResult, Ending
 from rekindle.keeper.attempt_runner import RequestedStop, Resources
-from rekindle.keeper.buffered_journal import BufferedJournal, SupersededError, UnwritableError
+from rekindle.keeper.buffered_journal import (
+    BufferedJournal,
+    SupersededError,
+    UnwritableError,
+    follow_clock_of,
+    journal_time,
+)
 from rekindle.keeper.cluster.cluster_attempt import ClusterAttempt
 from rekindle.keeper.cluster.messages import Versions
 from rekindle.keeper.cluster.node_start import PROLOGUE_FAILED
@@ -138,7 +143,7 @@ class LaunchOwner:
         self.check()
         self.nodes = nodes
         write_json(self._files.leader, own.to_json())
-        wall_clock.follow(self._files.leader)
+        follow_clock_of(self._files.leader)
         self.beat()
 
     def beat(self) -> None:
@@ -146,7 +151,7 @@ class LaunchOwner:
         self.check()
         self._beats += 1
         nodes = {} if self.nodes is None else self.nodes.report()
-        beat = CoordinatorBeat(self._beats, self.restart, wall_clock.now(), **nodes)
+        beat = CoordinatorBeat(self._beats, self.restart, journal_time(), **nodes)
         try:
             write_json(self._files.beat, beat.to_json(), durable=False)
         except OSError as error:

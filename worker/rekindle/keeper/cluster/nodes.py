@@ -12,7 +12,7 @@ from typing import IO, Any
 from rekindle.contract.backoff import exponential_backoff
 from rekindle.contract.files import last_line_of
 from rekindle.contract.run_dir.paths import LaunchDir
-from rekindle.keeper import wall_clock
+from rekindle.keeper.buffered_journal import CLOCK_TOLERANCE, journal_time
 from rekindle.keeper.cluster.connections import Listener, MessageChannel, read_proof
 from rekindle.keeper.cluster.messages import (
     Beat,
@@ -172,7 +172,7 @@ class Nodes:
     def report(self) -> dict[str, dict[str, Any]]:
         """Fields of ``CoordinatorBeat``."""
         ahead = {host.name: host.node.ahead for host in self._hosts.values() if host.node is not None and host.answers}
-        clocks = {name: round(seconds, 1) for name, seconds in ahead.items() if abs(seconds) >= wall_clock.TOLERANCE}
+        clocks = {name: round(seconds, 1) for name, seconds in ahead.items() if abs(seconds) >= CLOCK_TOLERANCE}
         return {"clocks": clocks, "missing": self.missing(), "excluded": self.unusable()}
 
     def give_up_silent(self) -> None:
@@ -278,7 +278,7 @@ class Nodes:
 
     def _admit(self, host: _Host, channel: MessageChannel, hello: NodeHello, versions: Versions) -> None:
         node = Node(host.name, hello.keeper, channel.peer, versions, channel, time.monotonic(), written=hello.written)
-        node.ahead = hello.clock - wall_clock.now()
+        node.ahead = hello.clock - journal_time()
         host.node, host.failed, host.error, host.was_cut_off = node, 0, "", False
         self.latest_answer = time.monotonic()
         self._look_for_proof(host, node)

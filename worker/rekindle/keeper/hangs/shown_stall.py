@@ -3,8 +3,8 @@
 import time
 from dataclasses import dataclass
 
-from rekindle.keeper import wall_clock
 from rekindle.keeper.attempt_result import Culprit, Stall
+from rekindle.keeper.buffered_journal import journal_time
 
 _INTERVAL = 5.0  # seconds between two searches for the culprit
 _TOLERANCE = 2.0  # seconds by which the time of a verdict may move unnoticed
@@ -26,7 +26,7 @@ class ShownStall:
 
     def show(self, culprit: Culprit, seconds: float, left: float) -> bool:
         """Show that there was no progress for ``seconds``, which counts as a hang in ``left`` seconds."""
-        before, found = self.stall, Stall(wall_clock.now() - seconds, wall_clock.now() + left, culprit)
+        before, found = self.stall, Stall(journal_time() - seconds, journal_time() + left, culprit)
         moved = before is None or abs(found.hung_at - before.hung_at) > _TOLERANCE
         if before is not None and not moved and found.culprit == before.culprit:
             return False
