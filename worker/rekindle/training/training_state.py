@@ -1,6 +1,5 @@
 """All that makes a training what it is at one step: what the ranks share, and what each has for itself."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -197,7 +196,7 @@ def _merge(name: str, metric: Any, state: dict[str, Any]) -> None:
 def _members(metrics: Metrics) -> dict[str, Any]:
     if metrics is None:
         return {}
-    if isinstance(metrics, Mapping) or hasattr(metrics, "items"):
+    if hasattr(metrics, "items"):
         return dict(metrics.items())
     return {type(metrics).__name__: metrics}
 

@@ -1,1 +1,1 @@
-"""Snapshots in three layers, each importing only those below: policy (when), engine (how), storage (the files)."""
+"""Snapshots: when one is due, how it is taken and loaded, and its files; each module imports only those below."""
