@@ -73,7 +73,7 @@ def _available_memory() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Files:
+class _CgroupFiles:
     """Names of one version of cgroups."""
 
     limit: str
@@ -81,8 +81,8 @@ class _Files:
     reclaimable: str  # key in ``memory.stat``: cached pages of files on disk, which the kernel drops when it needs to
 
 
-_V2 = _Files("memory.max", "memory.current", "inactive_file")
-_V1 = _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_V2 = _CgroupFiles("memory.max", "memory.current", "inactive_file")
+_V1 = _CgroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 def free_in_cgroup(groups: Path = Path("/proc/self/cgroup"), hierarchies: Path = _HIERARCHIES) -> int | None:
@@ -95,7 +95,7 @@ def free_in_cgroup(groups: Path = Path("/proc/self/cgroup"), hierarchies: Path =
     return min((each for each in free if each is not None), default=None)
 
 
-def _own_groups(groups: Path, hierarchies: Path) -> Iterator[tuple[Path, _Files]]:
+def _own_groups(groups: Path, hierarchies: Path) -> Iterator[tuple[Path, _CgroupFiles]]:
     """Yield the directories of the group and of all above it, each of which may have a limit."""
     with suppress(OSError):
         for line in groups.read_text().splitlines():
@@ -110,7 +110,7 @@ def _own_groups(groups: Path, hierarchies: Path) -> Iterator[tuple[Path, _Files]
             yield from ((each, files) for each in (group, *group.parents) if each.is_relative_to(root))
 
 
-def _free(group: Path, files: _Files) -> int | None:
+def _free(group: Path, files: _CgroupFiles) -> int | None:
     """Read what one group may still take; None without a limit, or without its files, as in a container's own view."""
     try:
         limit, used = ((group / name).read_text().strip() for name in (files.limit, files.used))
