@@ -52,7 +52,7 @@ class Strategy:
         return world.rank, world.size
 
     def rng_stream(self, world: World) -> int:
-        """Choose a stream: its ranks draw the same random numbers; most strategies give each rank its own."""
+        """Number of this rank's random stream: ranks of the same one draw the same numbers; most have their own."""
         return world.rank
 
     def microbatches(self, model: nn.Module, world: World, seed: int) -> WholeBatch:
@@ -60,7 +60,7 @@ class Strategy:
         return WholeBatch()
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Accumulate gradients of backward passes within, without averaging them; ``model`` is the wrapped one."""
+        """Accumulate the gradients of backward passes without averaging them; ``model`` is the wrapped one."""
         return nullcontext()
 
     def stateful_parts(self, model: nn.Module, parts: dict[str, Stateful]) -> tuple[Stateful, dict[str, Stateful]]:
