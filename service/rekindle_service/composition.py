@@ -45,7 +45,7 @@ from rekindle_service.scheduler.device_watch import DeviceWatch
 from rekindle_service.scheduler.displacer import DisplacementRules
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import StorageError, Store
-from rekindle_service.store.maintenance import Maintenance
+from rekindle_service.store.backups import Maintenance
 
 _log = structlog.get_logger(__name__)
 
@@ -104,7 +104,9 @@ def make_parts(settings: Settings, token: str, isolation: Isolation, stack: Exit
     """Of a home that is ours, whose ``token`` is the administrator's. Raises CannotServeError."""
     home = settings.home_dir
     store = _open_store(home, stack)
-    maintenance = _closing(stack, Maintenance(store, settings.backup_hours, settings.backups_kept))
+    maintenance = _closing(
+        stack, Maintenance(store.check, store.verify, store.backups, settings.backup_hours, settings.backups_kept)
+    )
     if isolation.users:
         home.close_files()
     devices = _devices(settings, home, store, stack)

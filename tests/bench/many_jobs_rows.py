@@ -15,6 +15,7 @@ from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.config.home import Home, new_job_id
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Attempt, Counter, Event, Experiment, Job
+from rekindle_service.store.totals import recount
 
 _OWNERS = ("ann", "ben", "eve", "joe", "kim", "max", "sue")  # and zoe, who has five jobs
 _TRIALS = 50  # of an experiment; every fifth job is in one
@@ -51,12 +52,10 @@ def write_rows(home_path: Path, queued: int, finished: int) -> int:
 
 
 def _set_counters(store: Store, **values: int) -> None:
-    """The totals are counted again by the next server."""
     with store.writing() as session:
         for name, value in values.items():
             session.execute(update(Counter).where(col(Counter.name) == name).values(value=value))
-        for row in [row for row in session.query(Counter) if row.name.startswith("total")]:
-            session.delete(row)
+        recount(session)
 
 
 def _experiments(store: Store, finished: int) -> list[str]:

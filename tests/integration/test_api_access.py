@@ -11,7 +11,7 @@ from rekindle_service.access.sessions import Sessions
 from rekindle_service.access.tokens import Tokens
 from rekindle_service.api.middleware.auth import OPEN_ROUTES
 from rekindle_service.api.middleware.responses import SECURITY_HEADERS
-from rekindle_service.store.access_tables import AuditEntry
+from rekindle_service.store.tables import AuditEntry
 
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")

@@ -12,7 +12,7 @@ from api_server import ApiServer
 from job_examples import names_in
 from rekindle.contract.run_dir.snapshot_dir import MODEL, SnapshotScore, step_name
 from rekindle.contract.states import JobIntent, JobState
-from rekindle_service.store.access_tables import AuditEntry
+from rekindle_service.store.tables import AuditEntry
 from snapshot_files import write_snapshot
 
 DAY = 24 * 3600

@@ -230,7 +230,7 @@ def test_the_time_of_a_job_does_not_contain_the_gap_before_it_was_resumed(server
 def test_an_experiment_is_deleted_with_its_jobs_once_all_have_ended(
     server: ApiServer, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment_store, "_DELETED_AT_ONCE", 3)
+    monkeypatch.setattr(experiment_store, "JOBS_AT_ONCE", 3)
     experiment, other = submitted(server, body(code)), submitted(server, body(code, name="other"))
     path = f"{PATH}/{experiment['id']}"
     refused = server.api.delete(path)

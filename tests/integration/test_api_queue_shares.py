@@ -77,7 +77,7 @@ def test_owners_are_shown_with_what_they_have_used_and_may_use(server: ApiServer
     object.__setattr__(server.state, "quotas", Quotas({"ann": Quota(slots=4, queued=10)}))
     ann, _ = owned(server, tmp_path, "ann", name="a", ranks=2), owned(server, tmp_path, "bob", name="b")
     server.move(ann, JobState.STARTING, devices=["cpu:0", "cpu:1"])
-    store.usage.write({"ann": 3000 * HOUR, "bob": 1000 * HOUR}, time.time())  # what ann uses meanwhile is little
+    store.queue.set_usage({"ann": 3000 * HOUR, "bob": 1000 * HOUR}, time.time())  # what ann uses meanwhile is little
     found = read(server, owner="bob")
     assert [each["owner"] for each in found["items"]] == ["bob"]
     bob, ann = found["owners"]
@@ -88,7 +88,7 @@ def test_owners_are_shown_with_what_they_have_used_and_may_use(server: ApiServer
 
 
 def test_what_was_used_a_half_life_ago_counts_half(server: ApiServer) -> None:
-    server.state.store.usage.write({"ann": HOUR}, time.time() - server.state.fair_share_days * 24 * HOUR)
+    server.state.store.queue.set_usage({"ann": HOUR}, time.time() - server.state.fair_share_days * 24 * HOUR)
     [ann] = read(server)["owners"]
     assert ann["slot_seconds"] == pytest.approx(HOUR / 2, abs=1)
 

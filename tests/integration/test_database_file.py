@@ -5,14 +5,14 @@ import shutil
 import sqlite3
 import subprocess
 import threading
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from disks import tmpfs
 from job_examples import a_job, open_store
-from rekindle_service.store import CorruptDatabaseError, StorageError, Store
+from rekindle_service.store import CorruptDatabaseError, StorageError, Store, UnknownCommitError
 from rekindle_service.store.backups import SCHEDULED, back_up, require_database
 
 FILES = ("rekindle.db", "rekindle.db-wal", "rekindle.db-shm")
@@ -55,58 +55,31 @@ def test_all_files_of_the_database_are_for_the_owner_alone(tmp_path):
 
 
 @pytest.mark.parametrize("names", [FILES[:1], FILES[1:2], FILES[2:], FILES], ids=["db", "log", "index", "all"])
-def test_a_removed_file_is_written_again_and_nothing_is_lost(store, tmp_path, names):
-    first = store.add_job(a_job())
+def test_a_removed_file_is_refused_until_it_is_back(store, tmp_path, names):
+    first, away = store.add_job(a_job()), tmp_path / "away"
+    away.mkdir()
     for name in names:
-        (tmp_path / name).unlink()
+        (tmp_path / name).rename(away / name)
+    for action in (store.check, store.verify, lambda: store.add_job(a_job())):
+        with pytest.raises(StorageError, match=r"nothing is accepted\. Put it back where it was, or stop") as caught:
+            action()
+        assert caught.value.state == "removed"
+    assert all(not (tmp_path / name).exists() for name in names), "nothing was invented"
+    for name in names:
+        (away / name).rename(tmp_path / name)
     second = store.add_job(a_job())
-    assert [job.id for job in store.lists.jobs()] == [second.id, first.id]
-    third = store.add_job(a_job())
-    assert reopened(store, tmp_path) == [third.id, second.id, first.id]
+    assert reopened(store, tmp_path) == [second.id, first.id]
 
 
-def test_a_removed_file_is_noticed_by_a_check_without_any_change(store, tmp_path):
-    job = store.add_job(a_job())
-    (tmp_path / "rekindle.db").unlink()
-    store.check()
-    assert reopened(store, tmp_path) == [job.id]
+def test_a_change_whose_file_is_removed_before_its_commit_is_not_confirmed(store, tmp_path):
+    def change() -> None:
+        with store.writing():
+            (tmp_path / "rekindle.db").unlink()
 
-
-@contextmanager
-def refusals_suppressed():
-    """Who uses the file at the very moment at which it goes away may be refused, with nothing lost."""
-    try:
-        yield
-    except StorageError as error:
-        if error.state == "damaged":
-            raise
-
-
-def test_readers_and_writers_continue_while_the_file_is_removed_again_and_again(store, tmp_path):
-    stop, failures, added = threading.Event(), [], []
-
-    def work(action):
-        try:
-            while not stop.is_set():
-                with refusals_suppressed():
-                    action()
-        except Exception as error:  # noqa: BLE001
-            failures.append(error)
-
-    actions = [lambda: added.append(store.add_job(a_job()).id), store.lists.jobs, store.feed.version, store.totals]
-    threads = [threading.Thread(target=work, args=(action,)) for action in actions]
-    for thread in threads:
-        thread.start()
-    for _ in range(20):
-        count = len(added)
-        (tmp_path / "rekindle.db").unlink()
-        while (len(added) < count + 2 or not (tmp_path / "rekindle.db").exists()) and not failures:
-            stop.wait(0.001)
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert set(reopened(store, tmp_path)) >= set(added[:50])
+    with pytest.raises(UnknownCommitError, match="was removed while the server ran"):
+        change()
+    with pytest.raises(StorageError, match="rekindle rebuild makes the list of jobs again"):
+        store.check()
 
 
 def test_a_home_that_is_moved_away_and_back_refuses_changes_meanwhile(store, tmp_path):
@@ -115,7 +88,7 @@ def test_a_home_that_is_moved_away_and_back_refuses_changes_meanwhile(store, tmp
     store = open_store(home)
     job = store.add_job(a_job())
     home.rename(away)
-    with pytest.raises(StorageError, match="put it back where it was") as caught:
+    with pytest.raises(StorageError, match="Put it back where it was") as caught:
         store.add_job(a_job())
     assert caught.value.state == "removed"
     away.rename(home)
@@ -128,12 +101,14 @@ def test_another_file_in_its_place_is_neither_read_nor_written(store, tmp_path):
     other = open_store((tmp_path / "other").mkdir() or tmp_path / "other")
     foreign = other.add_job(a_job())
     other.close()
+    own = shutil.move(tmp_path / "rekindle.db", tmp_path / "own.db")
     shutil.move(tmp_path / "other" / "rekindle.db", tmp_path / "rekindle.db")
     with pytest.raises(StorageError, match="was replaced by another file while the server ran") as caught:
         store.add_job(a_job())
     assert caught.value.state == "replaced"
     assert [each.id for each in store.lists.jobs()] == [job.id]  # the connection that is open
     moved = shutil.move(tmp_path / "rekindle.db", tmp_path / "other" / "moved.db")
+    shutil.move(own, tmp_path / "rekindle.db")
     later = store.add_job(a_job())  # by itself
     assert reopened(store, tmp_path) == [later.id, job.id]
     with closing(sqlite3.connect(moved)) as untouched:

@@ -39,7 +39,7 @@ def ended(job, to: JobState) -> RowChanges:
 
 def test_a_preempted_job_keeps_its_slots_until_it_is_back_in_the_queue_and_is_not_held(store):
     job = running(store, ["cpu:0"])
-    taken = store.displacements.displace(job, "preempt", "Job #2 gets its slots.", by="other")
+    taken = store.displace(job, "preempt", "Job #2 gets its slots.", by="other")
     assert (taken.intent, taken.state, taken.devices, taken.preemptions) == ("run", "running", ["cpu:0"], 0)
     assert (taken.displaced["kind"], taken.displaced["by"]) == ("preempt", "other")
     back = store.apply_journal(taken, ended(taken, JobState.QUEUED))
@@ -49,10 +49,10 @@ def test_a_preempted_job_keeps_its_slots_until_it_is_back_in_the_queue_and_is_no
 
 
 def test_a_job_that_ends_before_it_is_stopped_was_not_preempted_and_one_that_a_person_drains_is_held(store):
-    taken = store.displacements.displace(running(store, ["cpu:0"]), "preempt", "…")
+    taken = store.displace(running(store, ["cpu:0"]), "preempt", "…")
     done = store.apply_journal(taken, ended(taken, JobState.SUCCEEDED))
     assert (done.state, done.preemptions, done.displaced) == ("succeeded", 0, None)
-    taken = store.displacements.displace(running(store, ["cpu:0"]), "preempt", "…")
+    taken = store.displace(running(store, ["cpu:0"]), "preempt", "…")
     taken = store.set_intent(taken.id, JobIntent.DRAIN)
     assert store.apply_journal(taken, ended(taken, JobState.QUEUED)).intent == "hold"
 
@@ -60,12 +60,12 @@ def test_a_job_that_ends_before_it_is_stopped_was_not_preempted_and_one_that_a_p
 def test_a_decision_about_a_row_that_has_changed_since_is_dropped(store):
     job = running(store, ["cpu:0"])
     store.set_intent(job.id, JobIntent.CANCEL)
-    assert store.displacements.displace(job, "preempt", "…") is None
+    assert store.displace(job, "preempt", "…") is None
     other = running(store, ["cpu:1"])
-    assert store.displacements.displace(other, "resize", "…", wanted=["cpu:1", "cpu:2"]) is not None
-    assert store.displacements.displace(other, "preempt", "…") is None
+    assert store.displace(other, "resize", "…", wanted=["cpu:1", "cpu:2"]) is not None
+    assert store.displace(other, "preempt", "…") is None
     seen = store.job(other.id)
-    assert store.displacements.displace(seen, "resize", "…", wanted=["cpu:1"]).devices == ["cpu:1", "cpu:2"]
+    assert store.displace(seen, "resize", "…", wanted=["cpu:1"]).devices == ["cpu:1", "cpu:2"]
     assert store.apply_journal(seen, RowChanges(1, columns={"devices": ["cpu:1"]})) is None
 
 
@@ -82,9 +82,9 @@ def test_the_keeper_is_asked_to_drain_or_to_continue_on_other_slots(store, tmp_p
         return intent["want"], intent["devices"], intent["gpus"], intent["reason"]
 
     assert asked(job) == ("run", ["cuda:0"], ["GPU-0000"], None)
-    grown = store.displacements.displace(job, "resize", "1 slot is free.", wanted=["cuda:0", "cuda:1"])
+    grown = store.displace(job, "resize", "1 slot is free.", wanted=["cuda:0", "cuda:1"])
     assert asked(grown) == ("run", ["cuda:0", "cuda:1"], ["GPU-0000", "GPU-0001"], "1 slot is free.")
-    stopped = store.displacements.displace(grown, "preempt", "Job #2 gets its slots.")
+    stopped = store.displace(grown, "preempt", "Job #2 gets its slots.")
     assert asked(stopped) == ("drain", ["cuda:0", "cuda:1"], ["GPU-0000", "GPU-0001"], "Job #2 gets its slots.")
     cancelled = store.set_intent(stopped.id, JobIntent.CANCEL)
     assert asked(cancelled)[::3] == ("cancel", None)

@@ -430,7 +430,7 @@ def test_an_experiment_holds_as_many_slots_at_once_as_it_may_also_after_a_restar
 
 
 def test_what_an_owner_has_used_decides_who_is_next_also_after_a_restart_of_the_server(shared):
-    shared.store.usage.write({"bob": 1e9, "cem": 50.0}, 2e9)
+    shared.store.queue.set_usage({"bob": 1e9, "cem": 50.0}, 2e9)
     blocker = shared.submit("wait", name="blocker", owner="cem", min_ranks=4, max_ranks=4)
     assert shared.holding() == ["blocker"]
     for owner in ("bob", "dee"):
@@ -442,5 +442,5 @@ def test_what_an_owner_has_used_decides_who_is_next_also_after_a_restart_of_the_
     actions.cancel(shared.store, blocker.id)
     shared.reach(blocker, JobState.CANCELLED)
     assert shared.holding() == ["of dee"]
-    used = shared.store.usage.read()
+    used = shared.store.queue.usage()
     assert used["bob"].slot_seconds > used["cem"].slot_seconds > 50.0

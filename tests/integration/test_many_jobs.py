@@ -13,7 +13,7 @@ from job_examples import a_job, an_experiment, open_store
 from rekindle.contract.job import RunIntent
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store import Store
-from rekindle_service.store.job_conditions import JobConditions, Mark
+from rekindle_service.store.job_queries import JobConditions, Mark
 from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.tables import Attempt, Job
 from rekindle_service.store.totals import recount
@@ -28,8 +28,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def figures(store: Store) -> tuple[Any, ...]:
     """Everything in counters, and the goodput of ended jobs: that of running ones changes with time."""
-    by_state, goodput = store.queue_stats()
-    return store.totals(), by_state, goodput, store.queue.count()
+    return store.totals(), store.queue.count()
 
 
 def counted_again(store: Store) -> tuple[Any, ...]:
@@ -77,8 +76,8 @@ def test_totals_are_those_of_the_rows_whatever_has_happened_to_them(store: Store
         session.connection().commit()
     by_state = Tally(job.state for job in store.lists.jobs(limit=200))
     kept = figures(store)
-    assert kept[1] == dict(by_state)
-    assert kept[3] == by_state[JobState.QUEUED]
+    assert kept[0].jobs == dict(by_state)
+    assert kept[1] == by_state[JobState.QUEUED]
     assert kept == counted_again(store)
 
 
@@ -92,19 +91,6 @@ def test_what_deleted_jobs_have_added_up_to_remains(store: Store) -> None:
     assert (after.restarts, after.endings) == (2, {"oom": 2})
 
 
-def test_a_database_without_totals_is_counted_when_it_is_opened(store: Store, tmp_path: Path) -> None:
-    store.add_job(a_job())
-    store.add_job(a_job(state=JobState.SUCCEEDED, goodput=0.5, started_at=10.0, ended_at=20.0))
-    known = figures(store)
-    with store.writing() as session:
-        session.connection().exec_driver_sql("DELETE FROM counter WHERE name LIKE 'total:%'")
-    store.close()
-    again = open_store(tmp_path)
-    assert figures(again) == known
-    assert known[2] == 0.5
-    again.close()
-
-
 # --- what is read
 
 
@@ -115,12 +101,12 @@ def plan_of(store: Store, query: Callable[[Store], object]) -> list[str]:
     def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: bool) -> None:
         statements.append((statement, parameters))
 
-    event.listen(store._engine, "before_cursor_execute", note)
+    event.listen(store._file.engine, "before_cursor_execute", note)
     try:
         result = query(store)
         list(result) if isinstance(result, Iterator) else None
     finally:
-        event.remove(store._engine, "before_cursor_execute", note)
+        event.remove(store._file.engine, "before_cursor_execute", note)
     with store.reading() as session:
         connection = session.connection()
         return [
@@ -132,7 +118,6 @@ def plan_of(store: Store, query: Callable[[Store], object]) -> list[str]:
 
 
 QUERIES: dict[str, Callable[[Store], object]] = {
-    "summary": lambda store: store.queue_stats(),
     "totals": lambda store: store.totals(),
     "holding slots": lambda store: store.jobs_in(HOLDING_SLOTS),
     "queued to drain": lambda store: store.jobs_in({JobState.QUEUED}, {JobIntent.DRAIN}),
@@ -151,13 +136,13 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     ),
     "positions of an owner": lambda store: store.queue.keys(owner="ann", positioned=True, limit=50),
     "positions that may be read": lambda store: store.queue.keys(readable_by="ann", positioned=True, limit=50),
-    "failures of everybody": lambda store: store.overview.failures(20, None),
-    "failures of an owner": lambda store: store.overview.failures(20, "ann"),
-    "held jobs": lambda store: store.overview.held(20, None),
-    "jobs without a position": lambda store: store.overview.unplaced(20, None),
-    "what has ended": lambda store: store.overview.done(20, None),
-    "what an owner has ended": lambda store: store.overview.done(20, "ann"),
-    "ended experiments": lambda store: store.overview.ended_experiments(20, None),
+    "failures of everybody": lambda store: store.lists.failures(20, None),
+    "failures of an owner": lambda store: store.lists.failures(20, "ann"),
+    "held jobs": lambda store: store.lists.held(20, None),
+    "jobs without a position": lambda store: store.lists.unplaced(20, None),
+    "what has ended": lambda store: store.lists.done(20, None),
+    "what an owner has ended": lambda store: store.lists.done(20, "ann"),
+    "ended experiments": lambda store: store.lists.ended_experiments(20, None),
     "durations": lambda store: store.queue.durations(),
     "state of a job": lambda store: store.job_state("job0000001"),
     "changes": lambda store: store.feed.changes(5),
@@ -188,7 +173,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "names to suggest to one person": lambda store: store.lookup.recent_names("ann"),
     "experiment": lambda store: store.experiments.jobs("x"),
     "events of a job": lambda store: store.events("job0000001"),
-    "to be delivered": lambda store: store.deliveries.events(5, 100),
+    "to be delivered": lambda store: store.feed.events(5, 100),
 }
 
 

@@ -25,7 +25,8 @@ def agrees(state, store):
     state.refresh()
     rows = {job.id: job for job in store.queue.jobs()}
     assert {job.id: job for job in state.queued} == rows
-    assert state.holding == {job.id: job for job in store.jobs_in(HOLDING_SLOTS)}
+    assert store.holding() == store.jobs_in(HOLDING_SLOTS)
+    assert state.holding == {job.id: job for job in store.holding()}
     assert state.kinds == {job.spec.device_kind if job.spec.slurm is None else "slurm" for job in rows.values()}
 
 
@@ -115,12 +116,12 @@ def test_a_job_that_is_only_considered_leaves_no_trace_in_the_queue(store):
 
 def test_what_owners_use_is_counted_by_a_clock_that_cannot_jump_and_survives_a_restart(store):
     job = a_job(owner="ann", devices=["cpu:0", "cpu:1"], allocated_at=time.time())
-    meter = UsageMeter(store.usage, half_life=1e12)
+    meter = UsageMeter(store.queue, half_life=1e12)
     meter.count([job], 1000.0)
     meter.count([job], 1010.0)
     assert meter.slot_seconds["ann"] == pytest.approx(20, abs=0.5)
     meter.count([], 1020.0)
-    assert store.usage.read()["ann"].slot_seconds == pytest.approx(40, abs=0.5), "written when nobody holds slots"
-    again = UsageMeter(store.usage, half_life=1e12)
+    assert store.queue.usage()["ann"].slot_seconds == pytest.approx(40, abs=0.5), "written when nobody holds slots"
+    again = UsageMeter(store.queue, half_life=1e12)
     again.count([], 5.0)
     assert again.slot_seconds["ann"] == pytest.approx(40, abs=0.5)

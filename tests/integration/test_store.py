@@ -292,7 +292,7 @@ def test_a_full_queue_accepts_no_more_jobs_and_names_the_limit(store):
 
 def test_the_queue_revision_changes_only_after_the_commit(store):
     at_commit = []
-    event.listen(store._engine, "commit", lambda _: at_commit.append(store.queue_revision))
+    event.listen(store._file.engine, "commit", lambda _: at_commit.append(store.queue_revision))
     before = store.queue_revision
     job = store.add_job(a_job())
     assert at_commit == [before] != [store.queue_revision]

@@ -191,10 +191,10 @@ def replaced_during_a_commit(store, home):
 
     listeners = {"before_cursor_execute": note, "commit": replace_file}
     for name, listener in listeners.items():
-        event.listen(store._engine, name, listener)
+        event.listen(store._file.engine, name, listener)
     yield
     for name, listener in listeners.items():
-        event.remove(store._engine, name, listener)
+        event.remove(store._file.engine, name, listener)
     away.rename(home.database)
 
 

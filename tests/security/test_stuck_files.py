@@ -137,8 +137,8 @@ def test_the_age_of_the_loop_grows_while_the_database_does_not_answer(tmp_path: 
             state.machine,
             fake_launchers(state.store, state.home, state.machine, lambda _: subprocess.Popen(["true"])),
         )
-        jobs_in = state.store.jobs_in
-        object.__setattr__(state.store, "jobs_in", lambda *arguments: (gate.wait(), jobs_in(*arguments))[1])
+        holding = state.store.holding
+        object.__setattr__(state.store, "holding", lambda: (gate.wait(), holding())[1])
         reconciler.start()
         try:
             first = reconciler.health().age

@@ -138,3 +138,8 @@ def test_records_of_a_superseded_launch_mean_nothing(tmp_path):
     assert history.launch == 2
     assert history.attempts[1].hosts == ["n1", "n2"]
     assert history.attempts[1].ended_at is None
+    journal.write(RecordType.ATTEMPT_STARTED, attempt=2, launch=1, **started)
+    journal.write(RecordType.JOB_ENDED, run=1, state="succeeded", reason="", outcome=DONE, launch=1)
+    changes = project(a_job(state=JobState.STARTING, run=1), [], read_journal(tmp_path / "journal.jsonl"))
+    assert [(row.number, row.ended_at) for row in changes.attempts.values()] == [(1, None)]
+    assert changes.states == []

@@ -11,12 +11,12 @@ from rekindle.contract.job import LinkRule
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.settings import Quota
 from rekindle_service.job_wording import like_name
-from rekindle_service.jobs.quotas import Quotas
+from rekindle_service.jobs.quotas import Quotas, decayed
 from rekindle_service.scheduler.allocation import Situation, allocate
 from rekindle_service.scheduler.durations import Durations, expected, max_seconds, remaining
 from rekindle_service.scheduler.order import QueueIndex
 from rekindle_service.scheduler.usage import step, used_since
-from rekindle_service.store.usage_store import Usage
+from rekindle_service.store.tables import SlotUsage
 
 HOUR = 3600.0
 DAY = 86400.0
@@ -248,16 +248,20 @@ def test_a_job_that_is_stopped_for_another_leaves_its_slots_soon():
 # --- what was used
 
 
+def used(slot_seconds: float, at: float) -> SlotUsage:
+    return SlotUsage(owner="ann", slot_seconds=slot_seconds, at=at)
+
+
 def test_slot_seconds_of_a_half_life_ago_count_half():
     assert step({"ann": 100.0}, {"bob": 2.0}, 10.0, 10.0) == {"ann": 50.0, "bob": 20.0}
-    assert Usage(100.0, at=0.0).decayed(7 * DAY, 7 * DAY) == 50.0
-    assert Usage(100.0, at=1000.0).decayed(0.0, 7 * DAY) == 100.0, "the clock was set back"
+    assert decayed(used(100.0, at=0.0), 7 * DAY, 7 * DAY) == 50.0
+    assert decayed(used(100.0, at=1000.0), 0.0, 7 * DAY) == 100.0, "the clock was set back"
 
 
 def test_what_was_used_while_no_server_ran_is_counted_once_and_never_more_than_can_be():
     running = a_job(owner="ann", devices=["cpu:0", "cpu:1"], allocated_at=500.0)
     assert used_since({}, [running], 600.0, math.inf) == {"ann": 200.0}
-    assert used_since({"ann": Usage(7.0, 590.0)}, [running], 600.0, math.inf) == {"ann": 27.0}
-    assert used_since({"ann": Usage(7.0, 900.0)}, [running], 600.0, math.inf) == {"ann": 7.0}
+    assert used_since({"ann": used(7.0, at=590.0)}, [running], 600.0, math.inf) == {"ann": 27.0}
+    assert used_since({"ann": used(7.0, at=900.0)}, [running], 600.0, math.inf) == {"ann": 7.0}
     jumped = used_since({}, [running], 1e12, math.inf)
     assert jumped == {"ann": 2 * 30 * DAY}

@@ -5,7 +5,7 @@ import pytest
 from job_examples import a_job
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.jobs.job_filter import ParameterRule, parse_filter
-from rekindle_service.store.job_conditions import JobConditions, Mark
+from rekindle_service.store.job_queries import JobConditions, Mark
 from rekindle_service.submission import SubmissionError
 
 

@@ -6,7 +6,7 @@ from collections import deque
 import structlog
 
 from rekindle_service.store import StorageError, Store
-from rekindle_service.store.access_tables import AuditEntry
+from rekindle_service.store.tables import AuditEntry
 
 _log = structlog.get_logger(__name__)
 

@@ -12,7 +12,7 @@ import structlog
 from rekindle_service.access.permissions import Identity, Via
 from rekindle_service.access.tokens import Tokens, digest
 from rekindle_service.store import StorageError, Store
-from rekindle_service.store.access_tables import BrowserSession
+from rekindle_service.store.tables import BrowserSession
 
 _log = structlog.get_logger(__name__)
 

@@ -10,7 +10,7 @@ from rekindle_service.access.permissions import PERSON, Identity, Scope, Via
 from rekindle_service.config.home import new_job_id
 from rekindle_service.config.unix_users import server_user
 from rekindle_service.store import Store
-from rekindle_service.store.access_tables import AccessToken
+from rekindle_service.store.tables import AccessToken
 
 _PREFIX = "rk_"  # for scanners that look for secrets in repositories and logs
 _USE_RECORDED_EVERY = 600.0  # seconds

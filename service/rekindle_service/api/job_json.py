@@ -9,7 +9,7 @@ from fastapi import Response
 from pydantic import BaseModel
 
 from rekindle_service.store import Store
-from rekindle_service.store.job_lists import JobKey
+from rekindle_service.store.job_queries import JobKey
 from rekindle_service.store.tables import Job
 
 _KEPT = 4000  # jobs, of about 1.5 kB each

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.store import Store
-from rekindle_service.store.job_lookup import MIN_ID_PREFIX, Lookup, Row
+from rekindle_service.store.job_queries import MIN_ID_PREFIX, Lookup, Row
 from rekindle_service.store.tables import Experiment, Job
 from rekindle_service.suggestions import closest
 

@@ -29,7 +29,7 @@ def cancel(store: Store, job_id: str) -> Job | None:
 
 def cancel_all(store: Store, job_ids: Sequence[str]) -> None:
     """As ``cancel`` for each job."""
-    store.bulk.set_intent(job_ids, JobIntent.CANCEL)
+    store.set_intents(job_ids, JobIntent.CANCEL)
 
 
 def drain(store: Store, job_id: str) -> Job | None:
@@ -54,7 +54,7 @@ def resume(store: Store, job_id: str) -> Job | None:
 def resume_all(store: Store, job_ids: Sequence[str]) -> None:
     """As ``resume`` for each job that has ended."""
     columns = {**_REQUEUED, "rewind": {}}
-    store.bulk.transition(job_ids, JobState.QUEUED, expected=TERMINAL, reason=_RESUMED, **columns)
+    store.transition_all(job_ids, JobState.QUEUED, expected=TERMINAL, reason=_RESUMED, **columns)
 
 
 def resume_from(store: Store, job: Job, step: int) -> Job | None:

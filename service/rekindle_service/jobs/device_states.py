@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.machine.devices import Machine, Slot
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.store import Store
@@ -49,7 +48,7 @@ class DeviceStates:
         slots = {slot.name for slot in self.machine.slots}
         if not self.machine.count("cuda"):
             return set()
-        holding = self._store.jobs_in(HOLDING_SLOTS)
+        holding = self._store.holding()
         held = {name for job in holding if job.spec.device_kind == "cuda" for name in job.devices}
         return held - slots
 

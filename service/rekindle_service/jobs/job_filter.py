@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.store import Store
-from rekindle_service.store.job_conditions import NO_CONDITIONS, JobConditions, Mark
-from rekindle_service.store.job_lists import JobKey, key_of
+from rekindle_service.store.job_queries import NO_CONDITIONS, JobConditions, JobKey, Mark, key_of
 from rekindle_service.store.tables import Job
 from rekindle_service.submission import FieldError, SubmissionError
 from rekindle_service.suggestions import did_you_mean

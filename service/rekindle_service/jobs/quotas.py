@@ -1,5 +1,6 @@
-"""Whose a job is, how much one owner may hold and queue, and the highest priority that a person may give."""
+"""Whose a job is, what owners have used, what they may hold and queue, and the highest priority they may give."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -7,7 +8,7 @@ from rekindle.contract.job import JobSpec
 from rekindle_service.config.settings import Quota
 from rekindle_service.launch.registry import takes_slots
 from rekindle_service.store import QueueRoom
-from rekindle_service.store.tables import LOCAL, Job
+from rekindle_service.store.tables import LOCAL, Job, SlotUsage
 from rekindle_service.submission import FieldError
 
 _OTHERS = "*"
@@ -35,6 +36,11 @@ def slots_by_owner(holding: Iterable[Job]) -> dict[str, float]:
     for job in holding:
         held[owner_of(job)] = held.get(owner_of(job), 0.0) + slots_of(job)
     return held
+
+
+def decayed(used: SlotUsage, now: float, half_life: float) -> float:
+    """What is left of slot-seconds ``now``; a clock that was set back does not make them grow."""
+    return used.slot_seconds * math.exp2(-max(0.0, now - used.at) / half_life)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,17 +63,17 @@ class Dispatcher:
 
     def _deliver_pending(self) -> None:
         """Every event after the cursor; returns early when the server stops."""
-        deliveries = self._store.deliveries
+        feed = self._store.feed
         if self._cursor is None:
-            self._cursor = deliveries.cursor(self._target.key)
-        while events := deliveries.events(self._cursor, _BATCH):
+            self._cursor = feed.delivered(self._target.key)
+        while events := feed.events(self._cursor, _BATCH):
             for event in events:
                 payload = self._payload(event)
                 if payload is not None and not self._deliver_with_retry(payload, event.at + _EXPIRY):
                     return
                 self._cursor = event.id
                 if payload is not None or event is events[-1]:
-                    deliveries.advance(self._target.key, self._cursor)
+                    feed.set_delivered(self._target.key, self._cursor)
 
     def _payload(self, event: Event) -> Payload | None:
         """None for an event that this channel has not subscribed to."""

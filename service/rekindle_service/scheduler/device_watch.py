@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from rekindle.contract.locks import lock_holder
-from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.launch.registry import takes_slots
@@ -33,6 +32,9 @@ _log = structlog.get_logger(__name__)
 _INTERVAL = 1.0  # seconds
 _SEARCH_INTERVAL = 30.0  # seconds, and twice as many each time, while the driver knows fewer GPUs than the machine has
 _MAX_SEARCH_INTERVAL = 3600.0
+_EVENTS = 500  # read at once
+_ATTEMPT_ENDED = ("recovering", "succeeded", "failed", "cancelled", "queued")
+"""States that follow the end of an attempt."""
 
 
 class DeviceWatch:
@@ -105,7 +107,7 @@ class DeviceWatch:
             _log.info("The NVIDIA driver knows more GPUs", devices=[slot.name for slot in new])
 
     def _check_users(self, report: GpuReport) -> None:
-        jobs = [job for job in self._store.jobs_in(HOLDING_SLOTS) if takes_slots(job.spec)]
+        jobs = [job for job in self._store.holding() if takes_slots(job.spec)]
         held, keepers = {name for job in jobs for name in job.devices}, self._keepers(jobs)
         reasons: dict[str, str] = {}
         users: dict[str, list[DeviceUser]] = {}
@@ -146,15 +148,17 @@ class DeviceWatch:
 
     def _check_kills(self) -> None:
         """Attempts that have ended since the server was started."""
-        devices = self._store.devices
         if self._last_event is None:
-            self._last_event = devices.latest_event()
-        jobs, self._last_event = devices.jobs_with_ended_attempts(self._last_event)
-        if not jobs:
+            self._last_event = self._store.feed.version()
+        events = self._store.feed.events(self._last_event, _EVENTS)
+        if not events:
             return
+        self._last_event = events[-1].id
         slots = {slot.name: slot for slot in self._gpus}
-        found = {job.id: job for job_id in jobs if (job := self._store.job(job_id)) is not None}
-        for attempt in devices.attempts_of(found):
+        changed = {event.job_id for event in events if event.to_state in _ATTEMPT_ENDED}
+        found = {job.id: job for job_id in changed if (job := self._store.job(job_id)) is not None}
+        attempts = [each for job_id in found for each in self._store.attempts(job_id) if each.ended_at is not None]
+        for attempt in sorted(attempts, key=lambda each: each.ended_at or 0.0):
             for name, reason in self._kills.add(attempt, found[attempt.job_id]).items():
                 if name in slots:
                     self._put_aside(slots[name], reason, attempt.ended_at or 0.0)

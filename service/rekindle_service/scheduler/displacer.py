@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.settings import Preemption
 from rekindle_service.jobs.quotas import Quotas, slots_by_owner
 from rekindle_service.launch.registry import takes_slots
@@ -101,7 +100,7 @@ class Displacer:
     def act(self, waiting: list[Job]) -> None:
         """Write what is to change into the rows; the keepers carry it out. ``waiting``: see ``displacements``."""
         now, self._health_revision = time.time(), self._health.revision
-        holding = [job for job in self._store.jobs_in(HOLDING_SLOTS) if takes_slots(job.spec)]
+        holding = [job for job in self._store.holding() if takes_slots(job.spec)]
         held = {name for job in holding for name in job.devices}
         free = [slot.name for slot in self._machine.slots if slot.name not in held]
         self._free_since = {name: min(self._free_since.get(name, now), now) for name in free}
@@ -116,7 +115,7 @@ class Displacer:
             free_since=self._free_since,
         )
         for each in plan:
-            self._store.displacements.displace(each.job, each.kind, each.reason, by=each.by, wanted=each.wanted)
+            self._store.displace(each.job, each.kind, each.reason, by=each.by, wanted=each.wanted)
         self._due_at = self._next_time(holding, bool(waiting), now)
 
     def would_displace(

@@ -33,7 +33,7 @@ class JobEnd:
         outcome = Outcome(OutcomeClass.CANCELLED, message, retryable=False)
         end = _columns(outcome)
         ids = [job.id for job in jobs]
-        self._store.bulk.transition(ids, JobState.CANCELLED, expected={JobState.QUEUED}, reason=reason, **end)
+        self._store.transition_all(ids, JobState.CANCELLED, expected={JobState.QUEUED}, reason=reason, **end)
 
     def requeue_held(self, job: Job, notice: str | None) -> None:
         """Back to the queue, where it waits until it is released."""

@@ -75,7 +75,7 @@ class QueuePlanner:
         self._machine, self._quotas, self._preemption = machine, quotas or Quotas(), preemption
         self._obstacles = obstacles or {}
         self.state = QueueState(store)
-        self.usage = UsageMeter(store.usage, fair_share_days * _DAY)
+        self.usage = UsageMeter(store.queue, fair_share_days * _DAY)
         self._planned_at = self._shown_at = float("-inf")  # time.monotonic()
         self._unwritten = False  # some jobs do not show yet what they should
         self._lock = threading.Lock()  # of ``state``

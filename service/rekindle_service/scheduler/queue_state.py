@@ -62,7 +62,7 @@ class QueueState:
         self._version = self._store.feed.version()
         for job in self._store.queue.jobs():
             self._take(job)
-        for job in self._store.jobs_in(HOLDING_SLOTS):
+        for job in self._store.holding():
             self._take(job)
 
     def _follow(self) -> None:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rekindle.contract.files import fsync_directory
-from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.home import Home
 from rekindle_service.scheduler.recovery import Recovered, recover_on_startup
 from rekindle_service.scheduler.run_sync import RunSync
@@ -100,7 +99,7 @@ def _recover(home: Home, replaced: Path | None) -> Restored:
         store.recovery.skip_versions(_SKIPPED_VERSIONS)
         recovered = recover_on_startup(home, store)
         sync = RunSync(store, home)
-        for job in store.jobs_in(HOLDING_SLOTS):
+        for job in store.holding():
             sync.read_journal(job)
         return Restored(sum(store.totals().jobs.values()), recovered, replaced)
     finally:

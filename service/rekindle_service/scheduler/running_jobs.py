@@ -45,7 +45,7 @@ class RunningJobs:
 
     def reconcile(self) -> None:
         """All of them, each by the runner. Raises StorageError."""
-        jobs = self._store.jobs_in(HOLDING_SLOTS)
+        jobs = self._store.holding()
         holding = {job.id for job in jobs}
         for launcher in self._launchers:
             launcher.observe([job for job in jobs if self._launchers.of(job.spec) is launcher])

@@ -4,9 +4,9 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 
-from rekindle_service.jobs.quotas import owner_of, slots_by_owner, slots_of
-from rekindle_service.store.tables import Job
-from rekindle_service.store.usage_store import Usage, UsageStore
+from rekindle_service.jobs.quotas import decayed, owner_of, slots_by_owner, slots_of
+from rekindle_service.store.queue_store import QueueStore
+from rekindle_service.store.tables import Job, SlotUsage
 
 _STEP = 10.0  # seconds between two additions, while the holders stay the same
 _WRITE_INTERVAL = 60.0  # seconds between two writes; a server that is killed loses as much
@@ -19,7 +19,7 @@ class UsageMeter:
     ``half_life`` is in seconds. Precondition of all methods: one thread calls them.
     """
 
-    def __init__(self, store: UsageStore, half_life: float) -> None:
+    def __init__(self, store: QueueStore, half_life: float) -> None:
         self._store, self._half_life = store, half_life
         self._used: dict[str, float] = {}
         self._held: dict[str, float] = {}
@@ -57,12 +57,12 @@ class UsageMeter:
 
     def write(self, now: float) -> None:
         """Keep what is counted. Raises StorageError."""
-        self._store.write(self._used, time.time())
+        self._store.set_usage(self._used, time.time())
         self._written_at = now
 
     def _begin(self, holding: Iterable[Job], now: float) -> None:
         """What was stored, and what jobs have held while no server ran."""
-        stored, wall = self._store.read(), time.time()
+        stored, wall = self._store.usage(), time.time()
         self._used = used_since(stored, holding, wall, self._half_life)
         self._written_at = now
 
@@ -73,9 +73,11 @@ def step(used: Mapping[str, float], held: Mapping[str, float], seconds: float, h
     return {owner: used.get(owner, 0.0) * factor + held.get(owner, 0.0) * seconds for owner in {**used, **held}}
 
 
-def used_since(stored: Mapping[str, Usage], holding: Iterable[Job], wall: float, half_life: float) -> dict[str, float]:
+def used_since(
+    stored: Mapping[str, SlotUsage], holding: Iterable[Job], wall: float, half_life: float
+) -> dict[str, float]:
     """What is stored, decayed until ``wall`` (seconds since the epoch), and what ``holding`` have used meanwhile."""
-    used = {owner: usage.decayed(wall, half_life) for owner, usage in stored.items()}
+    used = {owner: decayed(usage, wall, half_life) for owner, usage in stored.items()}
     for job in holding:
         owner = owner_of(job)
         counted = stored[owner].at if owner in stored else 0.0

@@ -1,12 +1,10 @@
 """All SQL: one database, one ``Store`` that reads and writes it."""
 
-from rekindle_service.store.change_feed import Changes
-from rekindle_service.store.errors import CorruptDatabaseError, QueueFullError, StorageError, UnknownCommitError
 from rekindle_service.store.job_store import Store
 from rekindle_service.store.queue_store import QueueRoom
+from rekindle_service.store.storage_errors import CorruptDatabaseError, QueueFullError, StorageError, UnknownCommitError
 
 __all__ = [
-    "Changes",
     "CorruptDatabaseError",
     "QueueFullError",
     "QueueRoom",

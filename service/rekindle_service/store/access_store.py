@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from sqlmodel import col, delete, exists, or_, select, tuple_, update
 
-from rekindle_service.store.access_tables import AccessToken, AuditEntry, BrowserSession, BundleUpload
-from rekindle_service.store.database import Database
-from rekindle_service.store.tables import Job
+from rekindle_service.store.sqlite import Database
+from rekindle_service.store.tables import AccessToken, AuditEntry, BrowserSession, BundleUpload, Job
 
 
 class AccessStore:

@@ -1,25 +1,40 @@
-"""Copies of the SQLite file, made while it is in use: each is one whole file that opens by itself."""
+"""Copies of the SQLite file, made while it is in use, and the thread that makes them and checks the file.
+
+Each copy is one whole file that opens by itself.
+"""
 
 import os
 import sqlite3
 import time
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from rekindle.contract.files import fsync_directory
-from rekindle_service.store.errors import CorruptDatabaseError, StorageError
+from rekindle_service.periodic_thread import PeriodicThread
+from rekindle_service.store.storage_errors import CorruptDatabaseError, StorageError
+
+_log = structlog.get_logger(__name__)
 
 SCHEDULED = "scheduled"
 _KEPT = 3  # of each kind that is not scheduled
 _BYTES_FREE = 64 << 20  # bytes that a backup leaves free on the disk
 
+_CHECK_INTERVAL = 5.0  # seconds
+_VERIFY_INTERVAL = 300.0  # seconds, at least; the whole file is read
+_VERIFY_SHARE = 100  # the time between two verifications is at least so many times that of one
+_FIRST_BACKUP = 600.0  # seconds after the start of a server that finds none
+_RETRY_BACKUP = 600.0  # seconds
+
 
 @dataclass(frozen=True, slots=True)
 class Backups:
-    """Those of the database at ``database``, in the directory ``backups`` next to it: for the owner alone.
+    """The backups of the database at ``database``, in the directory ``backups`` next to it: for the owner alone.
 
     A name has the time and the kind: ``rekindle-20260102T030405.000006Z-scheduled.db``.
     """
@@ -110,3 +125,59 @@ def _fsync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+class Maintenance:
+    """The thread that looks after the database while a server runs: is it there, is it whole, is a backup due.
+
+    ``check`` and ``verify`` are those of the database. ``backup_hours`` 0 makes no backups; ``kept`` scheduled ones
+    remain.
+    """
+
+    def __init__(
+        self,
+        check: Callable[[], None],
+        verify: Callable[[], None],
+        backups: Backups,
+        backup_hours: float,
+        kept: int,
+    ) -> None:
+        self._check_files, self._verify_content, self._backups = check, verify, backups
+        self._backup_seconds, self._kept = backup_hours * 3600, kept
+        self._thread = PeriodicThread("database", self.run_due, _CHECK_INTERVAL, "The database needs attention")
+        self._verify_at = time.monotonic() + _VERIFY_INTERVAL
+        self._backup_at = time.monotonic() + self._first_backup()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._thread.close()
+
+    def run_due(self) -> None:
+        """One round. What fails is shown by whatever uses the database, too."""
+        self._check_files()
+        if time.monotonic() >= self._verify_at:
+            self._verify()
+        if self._backup_seconds and time.monotonic() >= self._backup_at:
+            self._back_up()
+
+    def _verify(self) -> None:
+        started = time.monotonic()
+        self._verify_content()
+        self._verify_at = time.monotonic() + max(_VERIFY_INTERVAL, _VERIFY_SHARE * (time.monotonic() - started))
+
+    def _back_up(self) -> None:
+        self._backup_at = time.monotonic() + _RETRY_BACKUP
+        path = self._backups.make(SCHEDULED, self._kept)
+        self._backup_at = time.monotonic() + self._backup_seconds
+        _log.info("The database was backed up", path=str(path))
+
+    def _first_backup(self) -> float:
+        """Seconds until the first: when the latest of an earlier server is old enough."""
+        latest = next(iter(self._backups.of_kind(SCHEDULED)), None)
+        with suppress(OSError):
+            if latest is not None:
+                age = max(0.0, time.time() - latest.stat().st_mtime)
+                return max(_FIRST_BACKUP if age > self._backup_seconds else 0.0, self._backup_seconds - age)
+        return _FIRST_BACKUP

@@ -1,13 +1,15 @@
-"""``ChangeFeed``: what has changed since a version, for whoever remembers the last one that it has seen."""
+"""``ChangeFeed``: what has changed since a version or event, for whoever remembers the last one that it has seen."""
 
 from typing import NamedTuple
 
 from sqlmodel import col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
-from rekindle_service.store.database import Database
 from rekindle_service.store.mutations import last_value
-from rekindle_service.store.tables import Event, Job
+from rekindle_service.store.sqlite import Database
+from rekindle_service.store.tables import Counter, Event, Job
+
+_DELIVERED = "delivered:"  # followed by the notification channel
 
 
 class Changes(NamedTuple):
@@ -49,6 +51,26 @@ class ChangeFeed:
             [event for event in gone if event.id <= latest],
             latest,
         )
+
+    def events(self, since: int, limit: int) -> list[Event]:
+        """At most ``limit`` events of any job after the event or version ``since``, oldest first."""
+        query = select(Event).where(col(Event.id) > since).order_by(col(Event.id)).limit(limit)
+        return self._database.rows(query)
+
+    # --- how far the events have been delivered to each notification channel
+
+    def delivered(self, channel: str) -> int:
+        """Id of the last event that was delivered to ``channel``; a new one begins with the events from now on."""
+        with self._database.writing() as session:
+            row = session.get(Counter, _DELIVERED + channel)
+            if row is None:
+                row = Counter(name=_DELIVERED + channel, value=last_value(session, "version"))
+                session.add(row)
+            return row.value
+
+    def set_delivered(self, channel: str, event_id: int) -> None:
+        with self._database.writing() as session:
+            session.merge(Counter(name=_DELIVERED + channel, value=event_id))
 
 
 def _tombstones(since: int, limit: int) -> SelectOfScalar[Event]:

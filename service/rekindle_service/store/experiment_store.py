@@ -6,13 +6,11 @@ from contextlib import AbstractContextManager
 from sqlmodel import Session, col, func, select
 
 from rekindle.contract.states import TERMINAL, JobState
-from rekindle_service.store.database import Database
-from rekindle_service.store.job_lookup import Lookup
-from rekindle_service.store.mutations import by_key, forget, insert_all, next_value, versioned
+from rekindle_service.store.job_queries import Lookup
+from rekindle_service.store.mutations import JOBS_AT_ONCE, by_key, forget, insert, next_value, versioned
 from rekindle_service.store.queue_store import NO_LIMIT, QueueRoom
+from rekindle_service.store.sqlite import Database
 from rekindle_service.store.tables import Attempt, Experiment, Job
-
-_DELETED_AT_ONCE = 200  # jobs
 
 
 class ExperimentStore:
@@ -51,7 +49,7 @@ class ExperimentStore:
             experiment.idempotency_key = idempotency_key
             session.add(experiment)
             session.flush()  # before the jobs, which refer to it
-            insert_all(session, jobs, numbered=numbered)
+            insert(session, jobs, numbered=numbered)
             return experiment
 
     def by_key(self, idempotency_key: str | None) -> Experiment | None:
@@ -88,7 +86,7 @@ class ExperimentStore:
         return found
 
     def jobs(self, experiment_id: str) -> list[Job]:
-        """Those that were not deleted, in the order of the experiment."""
+        """The jobs that were not deleted, in the order of the experiment."""
         query = select(Job).where(Job.experiment_id == experiment_id).order_by(col(Job.number))
         return self._database.rows(query)
 
@@ -107,7 +105,7 @@ class ExperimentStore:
         there is an experiment with fewer jobs, which can be deleted again.
         """
         active = select(Job.id).where(Job.experiment_id == experiment_id, col(Job.state).not_in(TERMINAL)).limit(1)
-        some = select(Job).where(Job.experiment_id == experiment_id).order_by(col(Job.number)).limit(_DELETED_AT_ONCE)
+        some = select(Job).where(Job.experiment_id == experiment_id).order_by(col(Job.number)).limit(JOBS_AT_ONCE)
         while True:
             with self._changing_queue() as session:
                 if session.exec(active).first() is not None:
@@ -116,7 +114,7 @@ class ExperimentStore:
                 for version, job in versioned(session, jobs):
                     forget(session, job, version=version)
                 session.flush()  # before the experiment, which they refer to
-                if len(jobs) < _DELETED_AT_ONCE:
+                if len(jobs) < JOBS_AT_ONCE:
                     experiment = session.get(Experiment, experiment_id)
                     if experiment is not None:
                         session.delete(experiment)

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
@@ -11,19 +11,13 @@ from typing import Any
 from sqlmodel import Session, col, select
 
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle.contract.states import TERMINAL, JobIntent, JobState
+from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
 from rekindle_service.store.access_store import AccessStore
-from rekindle_service.store.bulk_changes import BulkChanges
 from rekindle_service.store.change_feed import ChangeFeed
-from rekindle_service.store.database import Database
-from rekindle_service.store.delivery_store import DeliveryStore
-from rekindle_service.store.device_store import DeviceStore
-from rekindle_service.store.displacement_store import DisplacementStore
 from rekindle_service.store.experiment_store import ExperimentStore
-from rekindle_service.store.failure_store import FailureStore
-from rekindle_service.store.job_lists import JobLists
-from rekindle_service.store.job_lookup import Lookup
+from rekindle_service.store.job_queries import JobLists, Lookup
 from rekindle_service.store.mutations import (
+    JOBS_AT_ONCE,
     by_key,
     check_way,
     forget,
@@ -33,17 +27,18 @@ from rekindle_service.store.mutations import (
     next_values,
     record,
     set_columns,
+    versioned,
 )
-from rekindle_service.store.overview_store import OverviewStore
 from rekindle_service.store.projection import RowChanges
-from rekindle_service.store.queue_store import NO_LIMIT, QueueRoom, QueueStore
+from rekindle_service.store.queue_store import NO_LIMIT, DeviceStore, QueueRoom, QueueStore
 from rekindle_service.store.recovery_store import RecoveryStore
 from rekindle_service.store.retention_store import RetentionStore
+from rekindle_service.store.sqlite import Database
 from rekindle_service.store.tables import Attempt, Event, Job
-from rekindle_service.store.totals import Totals, ensure_counted, goodput, jobs_by_state, totals
-from rekindle_service.store.usage_store import UsageStore
+from rekindle_service.store.totals import JobTotals, holding_after, totals
 
 _FOLDED_FROM = ("state", "journal_offset", "wanted_devices")
+_DISPLACED_FROM = ("state", "intent", "run", "devices", "wanted_devices", "displaced")
 
 
 class Store(Database):
@@ -56,28 +51,18 @@ class Store(Database):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._revisions = itertools.count(1)
+        self._holding: Mapping[str, Job] | None = None
         self.queue_revision = 0
         """Another number after every change that may let a queued job start; progress leaves it alone."""
         self.feed = ChangeFeed(self)
-        self.bulk = BulkChanges(self._changing_queue)
-        self.displacements = DisplacementStore(self._changing_queue)
         self.experiments = ExperimentStore(self, self._changing_queue)
         self.lists = JobLists(self)
         self.lookup = Lookup(self, Job)
         self.queue = QueueStore(self)
-        self.overview = OverviewStore(self)
-        self.usage = UsageStore(self)
-        self.failures = FailureStore(self)
-        self.deliveries = DeliveryStore(self)
         self.recovery = RecoveryStore(self)
         self.retention = RetentionStore(self)
         self.access = AccessStore(self)
         self.devices = DeviceStore(self)
-
-    def migrate(self, *, backup: bool = True) -> None:
-        super().migrate(backup=backup)
-        with self.writing() as session:
-            ensure_counted(session)
 
     @contextmanager
     def _changing_queue(self) -> Iterator[Session]:
@@ -109,7 +94,8 @@ class Store(Database):
             known = by_key(session, Job, idempotency_key)
             if known is None:
                 room.require(session, 1)
-                insert(session, job, idempotency_key, numbered=numbered)
+                job.idempotency_key = idempotency_key
+                insert(session, [job], numbered=numbered)
             return known or job
 
     def confirmed(self) -> None:
@@ -131,15 +117,21 @@ class Store(Database):
             query = query.where(col(Job.intent).in_(intents))
         return sorted(self.rows(query), key=attrgetter("number"))
 
-    def queue_stats(self) -> tuple[dict[JobState, int], float | None]:
-        """Jobs by state, and their mean goodput, each weighted by its time since the first launch and its ranks."""
-        with self.reading() as session:
-            return jobs_by_state(session), goodput(session, time.time())
+    def holding(self) -> list[Job]:
+        """Every job that holds slots, oldest first, from memory: only the first call asks the database."""
+        if self._holding is None:
+            with self._turn:
+                self._holding = {job.id: job for job in self.jobs_in(HOLDING_SLOTS)}
+        return sorted(self._holding.values(), key=attrgetter("number"))
 
-    def totals(self) -> Totals:
+    def _committed(self, session: Session) -> None:
+        if self._holding is not None:
+            self._holding = holding_after(self._holding, session)
+
+    def totals(self) -> JobTotals:
         """What adds up over all jobs."""
         with self.reading() as session:
-            return totals(session)
+            return totals(session, time.time())
 
     def bundles_in_use(self) -> set[str]:
         """The ids of the bundles that the code of a job came from."""
@@ -194,6 +186,28 @@ class Store(Database):
                 job.version = record(session, job, "intent", reason=f"{job.intent} wanted")
             return job
 
+    def displace(
+        self, job: Job, kind: str, reason: str, *, by: str | None = None, wanted: list[str] | None = None
+    ) -> Job | None:
+        """Stop ``job`` for the queue, or have its next attempt run on the slots ``wanted``; with an event of ``kind``.
+
+        It holds both its slots and the wanted ones until its keeper's journal shows that it needs only these. ``kind``,
+        ``by`` and ``reason`` are as in ``JobPublic.displaced``. None: it has changed since the row was read, and
+        nothing was written.
+        """
+        with self._changing_queue() as session:
+            row = session.get(Job, job.id)
+            if row is None or row.state not in HOLDING_SLOTS or row.intent is not JobIntent.RUN:
+                return None
+            if any(getattr(row, name) != getattr(job, name) for name in _DISPLACED_FROM):
+                return None
+            before = (row.displaced or {}).get("before") or row.devices
+            displaced = {"kind": kind, "by": by, "reason": reason, "at": time.time(), "before": before}
+            devices = list(dict.fromkeys([*row.devices, *(wanted or [])]))
+            set_columns(row, {"displaced": displaced, "wanted_devices": wanted, "devices": devices})
+            row.version = record(session, row, kind, reason=reason)
+            return row
+
     def rewind_queued(self, job_id: str, rewind: dict[str, int]) -> Job | None:
         """Release a job in the queue, to begin its next run from an older snapshot; None where it is not there."""
         with self._changing_queue() as session:
@@ -246,6 +260,42 @@ class Store(Database):
                 return False
             forget(session, job)
             return True
+
+    # --- the same change of many jobs, in few transactions: each of them lasts a moment, since all others wait for it.
+    # After a crash, or a StorageError, the first jobs are changed and the others are not.
+
+    def transition_all(
+        self, job_ids: Sequence[str], to: JobState, *, expected: Collection[JobState], reason: str, **changes: Any
+    ) -> None:
+        """Move each job as ``transition`` does. Raises ValueError as it does."""
+        check_way(expected, to)
+
+        def change(session: Session, jobs: Sequence[Job]) -> None:
+            now = time.time()
+            for version, job in versioned(session, [job for job in jobs if job.state in expected]):
+                set_columns(job, changes)
+                move(session, job, to, reason, now, version=version)
+
+        self._change_all(job_ids, change)
+
+    def set_intents(self, job_ids: Sequence[str], intent: JobIntent) -> None:
+        """Set the intent of each job that has not ended, as ``set_intent`` does."""
+
+        def change(session: Session, jobs: Sequence[Job]) -> None:
+            changed = [job for job in jobs if job.state not in TERMINAL and job.intent != intent]
+            for version, job in versioned(session, changed):
+                job.intent = intent
+                job.version = record(session, job, "intent", reason=f"{intent} wanted", version=version)
+
+        self._change_all(job_ids, change)
+
+    def _change_all(self, job_ids: Sequence[str], change: Callable[[Session, Sequence[Job]], None]) -> None:
+        """``change`` gets the jobs part by part in the order of ``job_ids``, without those that are gone."""
+        for start in range(0, len(job_ids), JOBS_AT_ONCE):
+            part = job_ids[start : start + JOBS_AT_ONCE]
+            with self._changing_queue() as session:
+                rows = {job.id: job for job in session.exec(select(Job).where(col(Job.id).in_(part)))}
+                change(session, [rows[job_id] for job_id in part if job_id in rows])
 
     # --- attempts, events and the journal
 

@@ -13,6 +13,9 @@ from rekindle_service.store.totals import archive_counts
 
 Keyed = TypeVar("Keyed", Job, Experiment)
 
+JOBS_AT_ONCE = 200
+"""Jobs that one transaction changes or deletes: all others wait for it."""
+
 _GUARDED = frozenset({"id", "number", "version", "state"})
 
 
@@ -29,7 +32,7 @@ def set_columns(job: Job, changes: Mapping[str, Any]) -> bool:
 
 
 def is_stopping(job: Job) -> bool:
-    """Whether it is on its way back to the queue because its slots are for another job, or cannot be used."""
+    """Whether the job is on its way back to the queue because its slots are for another job, or cannot be used."""
     return job.displaced is not None and job.wanted_devices is None
 
 
@@ -38,20 +41,9 @@ def by_key(session: Session, table: type[Keyed], key: str | None) -> Keyed | Non
     return None if key is None else session.exec(select(table).where(table.idempotency_key == key)).first()
 
 
-def insert(session: Session, job: Job, idempotency_key: str | None, *, numbered: bool = False) -> None:
-    """Add a new job with the next number, or its own where it has reserved one (``numbered``)."""
-    if not numbered:
-        job.number = next_value(session, "number")
-    job.idempotency_key = idempotency_key
-    job.version = record(session, job, "submitted", to_state=job.state)
-    session.add(job)
-
-
-def insert_all(session: Session, jobs: Sequence[Job], *, numbered: bool = False) -> None:
-    """As ``insert`` for each of many jobs without a key, in few statements: all others wait for this transaction."""
-    if not jobs:
-        return
-    if not numbered:
+def insert(session: Session, jobs: Sequence[Job], *, numbered: bool = False) -> None:
+    """Add new jobs with the next numbers, or their own where these were reserved (``numbered``), in few statements."""
+    if jobs and not numbered:
         for number, job in enumerate(jobs, start=next_values(session, "number", len(jobs))):
             job.number = number
     at = time.time()
@@ -113,13 +105,12 @@ def forget(session: Session, job: Job, *, version: int | None = None) -> None:
 
 
 def versioned(session: Session, jobs: Sequence[Job]) -> Iterable[tuple[int, Job]]:
-    """Each with a version for ``record``, which would write every job by itself where it has to ask for one."""
+    """Pair each job with a version for ``record``, which would write every job by itself if it had to ask for one."""
     return enumerate(jobs, start=next_values(session, "version", len(jobs)) if jobs else 0)
 
 
 def next_value(session: Session, name: str) -> int:
-    query = update(Counter).where(col(Counter.name) == name).values(value=col(Counter.value) + 1)
-    return int(session.execute(query.returning(col(Counter.value))).scalar_one())
+    return next_values(session, name, 1)
 
 
 def next_values(session: Session, name: str, count: int) -> int:

@@ -84,6 +84,8 @@ class JournalReducer:
 
     def apply(self, record: Record) -> None:
         self._changes.offset = record.end
+        if self._history.is_superseded(record):
+            return
         known = isinstance(record, journal.AttemptStalled) and self._is_stalled(record) is (record.sentence is not None)
         self._history.apply(record)
         if isinstance(record, AttemptRecord):

@@ -1,23 +1,24 @@
-"""``QueueStore``: the queued jobs, what they show while they wait, and how many there may be."""
+"""The queue and its slots: queued jobs, what they show, how many there may be; used and disabled slots."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, bindparam, update
-from sqlmodel import Session, col, func, select
+from sqlmodel import Session, col, delete, func, select
 
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.job_wording import job_label
-from rekindle_service.store.database import Database
-from rekindle_service.store.errors import QueueFullError
-from rekindle_service.store.job_lists import KEY_COLUMNS, JobKey, read_keys
+from rekindle_service.store.job_queries import KEY_COLUMNS, JobKey, read_keys
 from rekindle_service.store.mutations import next_values
-from rekindle_service.store.tables import LOCAL, Job
+from rekindle_service.store.sqlite import Database
+from rekindle_service.store.storage_errors import QueueFullError
+from rekindle_service.store.tables import LOCAL, DeviceState, Job, SlotUsage
 from rekindle_service.store.totals import queued_jobs
 
 _PAGE = 200
 _DURATIONS = 5000  # latest jobs whose durations are read
+_FORGOTTEN = 1.0  # slot-seconds below which an owner has used nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +158,37 @@ class QueueStore:
     def awaited(self) -> Collection[str]:
         """Ids of the jobs that queued ones wait for."""
         return {other for job in self.jobs() for other in (*job.spec.after, *job.spec.after_any)}
+
+    # --- what each owner has used
+
+    def usage(self) -> dict[str, SlotUsage]:
+        """By owner."""
+        return {row.owner: row for row in self._database.rows(select(SlotUsage))}
+
+    def set_usage(self, slot_seconds: Mapping[str, float], at: float) -> None:
+        """Replace all of it; owners with next to nothing are removed."""
+        used = {owner: seconds for owner, seconds in slot_seconds.items() if seconds >= _FORGOTTEN}
+        with self._database.writing() as session:
+            session.execute(delete(SlotUsage).where(col(SlotUsage.owner).not_in(used)))
+            for owner, seconds in used.items():
+                session.merge(SlotUsage(owner=owner, slot_seconds=seconds, at=at))
+
+
+class DeviceStore:
+    """Part of ``Store``: the devices that are disabled, by UUID of a GPU or name of a CPU slot."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def states(self) -> dict[str, DeviceState]:
+        """What was ever recorded of devices; others are not in it."""
+        return {row.device: row for row in self._database.rows(select(DeviceState))}
+
+    def disable(self, device: str, reason: str, at: float, by: str | None) -> None:
+        with self._database.writing() as session:
+            session.merge(DeviceState(device=device, reason=reason, at=at, by=by))
+
+    def enable(self, device: str, at: float, by: str, acknowledged: Sequence[str]) -> None:
+        with self._database.writing() as session:
+            row = DeviceState(device=device, reason="", at=at, by=by, acknowledged=list(acknowledged))
+            session.merge(row)

@@ -7,8 +7,8 @@ from sqlmodel import Session, col, delete, func, select, update
 
 from rekindle.contract.job import RunIntent
 from rekindle.contract.states import JobIntent, JobState
-from rekindle_service.store.database import Database
 from rekindle_service.store.mutations import by_key, last_value, next_value, record
+from rekindle_service.store.sqlite import Database
 from rekindle_service.store.tables import NEW_SLURM_LAUNCH, Counter, Event, Experiment, Job
 from rekindle_service.store.totals import forget_attempts
 

@@ -7,10 +7,9 @@ from sqlalchemy import ColumnElement, Delete, delete, exists
 from sqlmodel import Session, col, func, select
 
 from rekindle.contract.states import TERMINAL, JobState
-from rekindle_service.store.access_tables import AuditEntry
-from rekindle_service.store.database import Database
 from rekindle_service.store.mutations import last_value, record
-from rekindle_service.store.tables import Counter, Event, Job
+from rekindle_service.store.sqlite import Database
+from rekindle_service.store.tables import AuditEntry, Counter, Event, Job
 from rekindle_service.store.totals import jobs_by_state
 
 _CLOCK = "retention:clock"

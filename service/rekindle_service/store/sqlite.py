@@ -1,17 +1,23 @@
-"""The SQLite file: how it is opened, and what is done when it is removed or damaged while it is in use."""
+"""The SQLite database: its file, its upgrades, and how many threads read and write it without losing a commit."""
 
 import os
 import sqlite3
 import threading
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
-from sqlalchemy import Connection, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, literal, select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlmodel import Session
+from sqlmodel.sql.expression import SelectOfScalar
 
-from rekindle.contract.files import fsync_directory
-from rekindle_service.store.backups import Backups, copy_database, findings
-from rekindle_service.store.errors import CorruptDatabaseError, StorageError
+from rekindle_service.store import migrations
+from rekindle_service.store.backups import Backups, findings
+from rekindle_service.store.storage_errors import CorruptDatabaseError, StorageError, UnknownCommitError
 
 _log = structlog.get_logger(__name__)
 
@@ -23,9 +29,12 @@ _TEMPORARY = (
     *("SQLITE_NOMEM", "SQLITE_LOCKED", "SQLITE_PROTOCOL"),
 )
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")
+_ADVICE = "check its disk, its permissions and who else has it open"
 
 Identity = dict[str, tuple[int, int]]
 """Device and inode by the suffix of the file."""
+
+Row = TypeVar("Row")
 
 
 class SQLiteFile:
@@ -45,7 +54,7 @@ class SQLiteFile:
         self.writing = self.engine.execution_options(begin="BEGIN IMMEDIATE")
         """For writers: each transaction begins when those of all other writers have ended."""
         self._opening = threading.RLock()
-        self._anchor: sqlite3.Connection | None = None  # idle; keeps the log, and the content of a removed file
+        self._anchor: sqlite3.Connection | None = None  # idle; no other file gets the inodes of what it has open
         self._opened: Identity = {}
         self._size = 0  # bytes; SQLite itself never makes the file smaller
         self._damage: str | None = None
@@ -63,8 +72,8 @@ class SQLiteFile:
         with self._opening:
             if self._anchor is None:
                 self._open()
-            elif (state := self._state()) is not None:
-                raise self._error(state)
+            else:
+                self.guard()
             return self._connection()
 
     def _connection(self) -> sqlite3.Connection:
@@ -81,7 +90,7 @@ class SQLiteFile:
         return connection
 
     def _open(self) -> None:
-        """The first connection of this server, and again after the file was written back. For the owner alone."""
+        """Make the first connection of this server. The files are for the owner alone."""
         try:
             os.close(os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
             for file in self._files():
@@ -101,16 +110,11 @@ class SQLiteFile:
     # --- what happens to the files
 
     def guard(self) -> None:
-        """Before and after each transaction that writes, and at each check. Raises StorageError.
+        """Raise StorageError where the files are not those that were opened.
 
-        A removed file is written again from what the open one still has; then nothing was lost.
+        Called before and after each transaction that writes, and at each check.
         """
-        if self._anchor is None:
-            return
-        state = self._state()
-        if state == "removed":
-            self._write_back()
-        elif state is not None:
+        if self._anchor is not None and (state := self._state()) is not None:
             raise self._error(state)
 
     def verify(self) -> None:
@@ -169,29 +173,6 @@ class SQLiteFile:
     def _files(self) -> list[Path]:
         return [self._path.with_name(self._path.name + suffix) for suffix in _FILES]
 
-    def _write_back(self) -> None:
-        """Other connections may still read the removed file; when they are closed they leave the new one alone."""
-        copy = self._path.with_name(f".{self._path.name}.copy")
-        with self._opening:
-            assert self._anchor is not None  # noqa: S101 - its caller has checked
-            try:
-                copy_database(self._anchor, copy)
-                self.engine.dispose()
-                self._anchor.close()
-                for file in self._files()[1:]:
-                    file.unlink(missing_ok=True)
-                copy.rename(self._path)
-                fsync_directory(self._path.parent)
-            except (OSError, sqlite3.Error) as error:
-                raise StorageError(
-                    f"{self._path} was removed while the server ran, and cannot be written again ({error}): put it "
-                    "back where it was, or make its directory writable",
-                    full=getattr(error, "sqlite_errorname", "") == "SQLITE_FULL",
-                    state="removed",
-                ) from error
-            self._open()
-        _log.error("The database was removed while the server ran; it was written again, nothing is lost")
-
     def _damaged(self, finding: str) -> None:
         if self._damage is None:
             self._damage = finding
@@ -201,9 +182,10 @@ class SQLiteFile:
     def _error(self, state: str) -> StorageError:
         sentences = {
             "damaged": f"{self._path} is damaged ({self._damage}); jobs keep running. Stop the server: {self._cure()}",
-            "replaced": f"{self._path} was replaced by another file while the server ran. Move that file away, and the "
-            "server writes its own again; or start the server again to use that file",
-            "removed": f"{self._path} was removed while the server ran; it is about to be written again",
+            "replaced": f"{self._path} was replaced by another file while the server ran. Move that file away and put "
+            "the server's own back; or start the server again to use that file",
+            "removed": f"{self._path} or its log was removed while the server ran; jobs keep running, nothing is "
+            f"accepted. Put it back where it was, or stop the server: {self._cure()}",
             "unavailable": f"{self._path} cannot be reached: {_ADVICE}",
         }
         return StorageError(sentences[state], full=False, state=state)
@@ -236,7 +218,100 @@ class SQLiteFile:
         return rebuild if latest is None else f"rekindle restore {latest} uses the latest backup, or {rebuild}"
 
 
-_ADVICE = "check its disk, its permissions and who else has it open"
+class Database:
+    """Thread-safe. A commit survives a power cut; writers take turns."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.backups = Backups(path)
+        self._file = SQLiteFile(path, self.backups)
+        self._turn = threading.Lock()
+
+    def migrate(self, *, backup: bool = True) -> None:
+        """Check the database and bring its tables to this version. Raises CorruptDatabaseError and StorageError.
+
+        ``backup``: make one before the tables are changed.
+        """
+        try:
+            with self._file.writing.connect() as connection:
+                if finding := self._file.check(connection):
+                    raise self._file.corrupt(finding)
+                if backup and (version := migrations.pending(connection)) is not None:
+                    path = self.backups.make(f"before-{version}")
+                    _log.info("The database was backed up before it is upgraded", path=str(path))
+                migrations.upgrade(connection)
+                connection.commit()
+        except migrations.UnknownVersionError as error:
+            raise CorruptDatabaseError(f"{self.path}: {error}{self._older_backup()}") from error
+        except DBAPIError as error:
+            found = self._file.temporary(error.orig)
+            if found is None or found.state == "damaged":
+                raise self._file.corrupt(str(error.orig)) from error
+            raise found from error
+
+    def _older_backup(self) -> str:
+        """What else can be done after a downgrade."""
+        before = next(iter(self.backups.of_kind("before-*")), None)
+        return "" if before is None else f", or go back to the backup before the upgrade: rekindle restore {before}"
+
+    def close(self) -> None:
+        self._file.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """One consistent view. Rows stay usable afterwards, as plain values that nothing follows."""
+        with self._session(self._file.engine) as session:
+            yield session
+
+    def rows(self, query: SelectOfScalar[Row]) -> list[Row]:
+        with self.reading() as session:
+            return list(session.exec(query))
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """One transaction, committed at the end unless an exception leaves it.
+
+        Raises UnknownCommitError, a StorageError, where nobody can say whether it was committed.
+        """
+        with self._turn:
+            self._file.guard()
+            with self._session(self._file.writing) as session:
+                yield session
+                session.commit()
+                self._committed(session)
+            self._check_commit()
+
+    def _committed(self, session: Session) -> None:
+        """Keep what is in memory up to date; writers call it in the order of their commits."""
+
+    def _check_commit(self) -> None:
+        """A change that was committed to a file which is not ours any more is lost, unless ours comes back."""
+        try:
+            self._file.guard()
+        except StorageError as error:
+            raise UnknownCommitError(str(error), full=error.full, state=error.state) from error
+
+    def check(self) -> None:
+        """Raises StorageError where the database cannot be read, or could not be written."""
+        with self._turn:
+            self._file.guard()
+        with self.reading() as session:
+            session.execute(select(literal(1)))
+
+    def verify(self) -> None:
+        """Read everything that is stored. Raises StorageError."""
+        self._file.verify()
+
+    @contextmanager
+    def _session(self, engine: Engine) -> Iterator[Session]:
+        try:
+            with Session(engine, expire_on_commit=False) as session:
+                session.connection()  # waits for writers of other processes
+                yield session
+        except DBAPIError as error:
+            raise (self._file.temporary(error.orig) or error) from error
+        except PoolTimeoutError as error:
+            raise StorageError(f"{self.path} has too many users at once: try again", full=False) from error
 
 
 def _on_begin(connection: Connection) -> None:

@@ -1,19 +1,20 @@
-"""Figures of all jobs, kept in ``Counter`` with each change of a row: none is counted when it is asked for.
+"""Kept up to date with each change of a row: figures of all jobs in ``Counter``, and in memory who holds slots.
 
 SQLAlchemy calls the listeners below within the transaction that changes a row, whoever changes it. A statement that
-changes many rows at once (``update``, ``delete``) passes them by: it must not touch what is counted here, or it calls
+changes many rows at once (``update``, ``delete``) bypasses them: it must not touch what is kept here, or it calls
 ``recount``. Rows that were deleted remain in what adds up over the time (restarts, endings): it never goes back.
 """
 
 from collections import Counter as Tally
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, event, insert, inspect, update
+from sqlalchemy.orm import object_session
 from sqlmodel import Session, col, delete, func, select
 
-from rekindle.contract.states import JobState
+from rekindle.contract.states import HOLDING_SLOTS, JobState
 from rekindle_service.store.tables import Attempt, Counter, Job
 
 _PREFIX = "total:"
@@ -22,30 +23,35 @@ _RESTARTS = _PREFIX + "restarts"
 _ENDINGS = _PREFIX + "ended:"  # attempts; followed by the class of the outcome
 _SECONDS = _PREFIX + "milliseconds"  # of ranks of ended jobs, since their first launch
 _USEFUL = _PREFIX + "useful"  # the part of them that the goodput says
-_COUNTED = _PREFIX + "counted"  # 1, once all rows were counted
 _DELETED = "deleted:"  # restarts and endings of deleted jobs, by the same names
 _CLASS = col(Attempt.outcome)["class"].as_string().label("class")
+_CHANGED = "jobs changed"  # in ``Session.info``
 _JOB_COLUMNS = ("state", "restarts", "goodput", "started_at", "ended_at", "world_size")
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """Jobs by state now; restarts and ended attempts, by the class of their outcome, since the database is there."""
+class JobTotals:
+    """Jobs by state now; restarts and ended attempts, by the class of their outcome, since the database is there.
+
+    ``goodput`` is the mean over all jobs, each weighted by its time since the first launch and its ranks.
+    """
 
     jobs: dict[JobState, int]
     restarts: int
     endings: dict[str, int]
+    goodput: float | None = None
 
 
-def totals(session: Session) -> Totals:
+def totals(session: Session, now: float) -> JobTotals:
     values = _values(session)
     endings: Tally[str] = Tally()
     for prefix in (_ENDINGS, _deleted(_ENDINGS)):
         endings.update({name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)})
-    return Totals(
+    return JobTotals(
         jobs=_jobs_by_state(values),
         restarts=values.get(_RESTARTS, 0) + values.get(_deleted(_RESTARTS), 0),
         endings={name: count for name, count in endings.items() if count},
+        goodput=_goodput(session, values, now),
     )
 
 
@@ -58,9 +64,7 @@ def queued_jobs(session: Session) -> int:
     return jobs_by_state(session).get(JobState.QUEUED, 0)
 
 
-def goodput(session: Session, now: float) -> float | None:
-    """The mean over all jobs, each weighted by its time since the first launch and its ranks."""
-    values = _values(session)
+def _goodput(session: Session, values: Mapping[str, int], now: float) -> float | None:
     seconds, useful = values.get(_SECONDS, 0), values.get(_USEFUL, 0)
     # as the index ``ix_job_unfinished`` says it: the rows of the past are not read
     unfinished = select(Job.goodput, Job.started_at, Job.world_size)
@@ -84,16 +88,10 @@ def forget_attempts(session: Session, job_id: str) -> None:
     session.execute(delete(Attempt).where(col(Attempt.job_id) == job_id))
 
 
-def ensure_counted(session: Session) -> None:
-    """Count all rows, unless that has been done."""
-    if session.get(Counter, _COUNTED) is None:
-        recount(session)
-
-
 def recount(session: Session) -> None:
     """Make the totals again from the rows."""
     session.execute(delete(Counter).where(col(Counter.name).startswith(_PREFIX)))
-    values: Tally[str] = Tally({_COUNTED: 1})
+    values: Tally[str] = Tally()
     for name, count in session.exec(select(_CLASS, func.count()).group_by("class")):
         values[_ENDINGS + str(name)] += count if name is not None else 0
     columns = [getattr(Job, name) for name in _JOB_COLUMNS]
@@ -162,33 +160,37 @@ def _difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str
     return {name: after.get(name, 0) - before.get(name, 0) for name in {**before, **after}}
 
 
-def _before(row: object, *columns: str) -> dict[str, Any] | None:
-    """What the columns were when the row was read; None where none of them has changed."""
+# --- the listeners
+
+
+def _before(row: object, columns: Iterable[str]) -> dict[str, Any]:
+    """What the columns were when the row was read."""
     histories = {name: inspect(row).attrs[name].history for name in columns}
-    if not any(history.has_changes() for history in histories.values()):
-        return None
     return {name: (history.deleted or history.unchanged or [None])[0] for name, history in histories.items()}
 
 
-def _now(row: object, *columns: str) -> dict[str, Any]:
+def _now(row: object, columns: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(row, name) for name in columns}
 
 
 @event.listens_for(Job, "after_insert")
 def _on_insert(_mapper: object, connection: Connection, job: Job) -> None:
-    _add(connection, _share_of_job(_now(job, *_JOB_COLUMNS)))
+    _add(connection, _share_of_job(_now(job, _JOB_COLUMNS)))
+    _note(job)
 
 
 @event.listens_for(Job, "after_update")
 def _on_update(_mapper: object, connection: Connection, job: Job) -> None:
-    before = _before(job, *_JOB_COLUMNS)
-    if before is not None:
-        _add(connection, _difference(_share_of_job(before), _share_of_job(_now(job, *_JOB_COLUMNS))))
+    before, now = _before(job, _JOB_COLUMNS), _now(job, _JOB_COLUMNS)
+    if before != now:
+        _add(connection, _difference(_share_of_job(before), _share_of_job(now)))
+    _note(job)
 
 
 @event.listens_for(Job, "after_delete")
 def _on_delete(_mapper: object, connection: Connection, job: Job) -> None:
-    _add(connection, _difference(_share_of_job(_now(job, *_JOB_COLUMNS)), {}))
+    _add(connection, _difference(_share_of_job(_now(job, _JOB_COLUMNS)), {}))
+    _note(job, deleted=True)
 
 
 @event.listens_for(Attempt, "after_insert")
@@ -198,6 +200,24 @@ def _on_attempt(_mapper: object, connection: Connection, attempt: Attempt) -> No
 
 @event.listens_for(Attempt, "after_update")
 def _on_attempt_update(_mapper: object, connection: Connection, attempt: Attempt) -> None:
-    before = _before(attempt, "outcome")
-    if before is not None:
-        _add(connection, _difference(_share_of_attempt(before["outcome"]), _share_of_attempt(attempt.outcome)))
+    before = _before(attempt, ("outcome",))["outcome"]
+    _add(connection, _difference(_share_of_attempt(before), _share_of_attempt(attempt.outcome)))
+
+
+# --- who holds slots
+
+
+def _note(job: Job, *, deleted: bool = False) -> None:
+    """Remember the change until its transaction is committed."""
+    session = object_session(job)
+    if session is not None:
+        session.info.setdefault(_CHANGED, {})[job.id] = None if deleted else job
+
+
+def holding_after(holding: Mapping[str, Job], session: Session) -> Mapping[str, Job]:
+    """The jobs that hold slots, by id, once ``session`` has been committed. No row in it is changed any more."""
+    changed: Mapping[str, Job | None] = session.info.pop(_CHANGED, {})
+    if not changed:
+        return holding
+    kept = {job_id: job for job_id, job in holding.items() if job_id not in changed}
+    return kept | {job_id: job for job_id, job in changed.items() if job is not None and job.state in HOLDING_SLOTS}

@@ -11,7 +11,7 @@ from rekindle_service.api.dependencies import AppState
 from rekindle_service.api.routes.monitoring import MetricsCollector
 from rekindle_service.machine.devices import Slot
 from rekindle_service.store.tables import Job
-from rekindle_service.store.totals import Totals
+from rekindle_service.store.totals import JobTotals
 
 _INTRODUCTION = """\
 `GET /metrics` answers them in the text format of Prometheus, or as OpenMetrics where that is requested. It takes the
@@ -41,7 +41,7 @@ def _state() -> AppState:
         started_at=time.time(),
         scheduler_health=lambda: health,
         home=SimpleNamespace(root=Path("/")),
-        store=SimpleNamespace(jobs_in=lambda _: [job], totals=lambda: Totals({}, 0, {})),
+        store=SimpleNamespace(jobs_in=lambda _: [job], totals=lambda: JobTotals({}, 0, {})),
         machine=SimpleNamespace(slots=(Slot("cpu:0", "cpu", 0),)),
         devices=SimpleNamespace(health=SimpleNamespace(unusable=dict)),
     )

@@ -13,7 +13,7 @@ from rekindle_service.client import Client
 from rekindle_service.config.home import Home, new_job_id
 from rekindle_service.jobs.submitter import new_job
 from rekindle_service.store import Store
-from rekindle_service.store.mutations import insert_all
+from rekindle_service.store.mutations import insert
 
 
 def test_the_server_turns_the_pages(page: Page, home: Path) -> None:
@@ -71,6 +71,6 @@ def fill_list(home: Path, name: str, count: int, *, after: str | None = None) ->
         for number in range(1, count + 1)
     ]
     with store.writing() as session:
-        insert_all(session, jobs)
+        insert(session, jobs)
     store.close()
     return [job.id for job in jobs]

@@ -15,7 +15,7 @@ from rekindle_service.access.control import AccessControl
 from rekindle_service.access.permissions import SAFE_METHODS, Identity, Via, changes_something
 from rekindle_service.access.permissions import Scope as TokenScope
 from rekindle_service.api.problem_details import ProblemError
-from rekindle_service.store.access_tables import AuditEntry
+from rekindle_service.store.tables import AuditEntry
 
 _OPEN_FILES = ("/static/login/login.js", "/static/shared/base.css", "/static/shared/logo.svg")
 OPEN_ROUTES = frozenset(

@@ -13,7 +13,7 @@ from rekindle_service.api.permissions import AdminDep, IdentityDep
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.schemas.access_json import AuditPublic, Me, TokenCreate, TokenCreated, TokenPublic
 from rekindle_service.schemas.fields import Page
-from rekindle_service.store.access_tables import AccessToken
+from rekindle_service.store.tables import AccessToken
 
 router = APIRouter(tags=["access"])
 

@@ -7,15 +7,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.job_json import spliced
 from rekindle_service.api.pagination import CURSOR, MAX
-from rekindle_service.jobs.quotas import owner_of, slots_by_owner
+from rekindle_service.jobs.quotas import decayed, owner_of, slots_by_owner
 from rekindle_service.schemas.queue_json import OwnerShare, Queue
-from rekindle_service.store.job_lists import JobKey
-from rekindle_service.store.tables import LOCAL
-from rekindle_service.store.usage_store import Usage
+from rekindle_service.store.job_queries import JobKey
+from rekindle_service.store.tables import LOCAL, SlotUsage
 
 router = APIRouter(tags=["jobs"])
 
@@ -65,9 +63,9 @@ def _cursor(key: JobKey) -> int:
 
 def _owners(state: AppState, queued: Mapping[str, int]) -> list[OwnerShare]:
     """Everybody who has used, holds or wants slots; who has used least comes first."""
-    holding = state.store.jobs_in(HOLDING_SLOTS)
+    holding = state.store.holding()
     slots, running = slots_by_owner(holding), Counter(map(owner_of, holding))
-    used = _used(state.store.usage.read(), slots, time.time(), state.fair_share_days * _DAY)
+    used = _used(state.store.queue.usage(), slots, time.time(), state.fair_share_days * _DAY)
     total = sum(used.values())
     shares = []
     for owner in {*used, *running, *queued}:
@@ -87,9 +85,11 @@ def _owners(state: AppState, queued: Mapping[str, int]) -> list[OwnerShare]:
     return sorted(shares, key=lambda each: (each.slot_seconds, each.owner))
 
 
-def _used(stored: Mapping[str, Usage], slots: Mapping[str, float], now: float, half_life: float) -> dict[str, float]:
+def _used(
+    stored: Mapping[str, SlotUsage], slots: Mapping[str, float], now: float, half_life: float
+) -> dict[str, float]:
     """Decayed slot-seconds by owner, with those since the scheduler has last written them."""
-    used = {owner: usage.decayed(now, half_life) for owner, usage in stored.items()}
+    used = {owner: decayed(usage, now, half_life) for owner, usage in stored.items()}
     for owner, held in slots.items():
         unwritten = now - stored[owner].at if owner in stored else 0.0
         used[owner] = used.get(owner, 0.0) + held * min(max(0.0, unwritten), _MAX_UNWRITTEN)

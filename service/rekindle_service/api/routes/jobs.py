@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
+from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.access.permissions import Identity
 from rekindle_service.api.dependencies import AppState, AppStateDep, JobDep, ReadableBy, RunDirDep, submitted_by
 from rekindle_service.api.job_json import spliced
@@ -219,10 +219,10 @@ def _changed(state: AppState, job: Job, changed: Job | None) -> JobPublic:
 @router.get("/summary")
 def read_queue_stats(state: AppStateDep) -> QueueStats:
     """Count the jobs by state and the slots in use, with the mean goodput of all jobs."""
-    held = sum(len(job.devices) for job in state.store.jobs_in(HOLDING_SLOTS))
-    jobs, goodput = state.store.queue_stats()
+    held = sum(len(job.devices) for job in state.store.holding())
+    totals = state.store.totals()
     return QueueStats(
-        jobs={job_state: jobs.get(job_state, 0) for job_state in JobState},
+        jobs={job_state: totals.jobs.get(job_state, 0) for job_state in JobState},
         slots=SlotCount(held=held, total=len(state.machine.slots)),
-        goodput=goodput,
+        goodput=totals.goodput,
     )

@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request
 
 from rekindle.contract.nvidia_driver import GpuReading
-from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.permissions import AdminDep
@@ -52,7 +51,7 @@ def list_devices(state: AppStateDep, params: PageParamsDep, readable_by: Readabl
     """List the slots with the jobs that hold them, and the links between the GPUs."""
     page = paginate(state.machine.slots, params)
     devices = _devices_public(state, page.items, readable_by)
-    links, nodes = list(state.machine.links), excluded_nodes(state.store.jobs_in(HOLDING_SLOTS))
+    links, nodes = list(state.machine.links), excluded_nodes(state.store.holding())
     return Devices(items=devices, next=page.next, links=links, excluded_nodes=nodes)
 
 
@@ -78,7 +77,7 @@ def enable_device(state: AppStateDep, identity: AdminDep, request: Request, slot
 def _holders(state: AppState) -> dict[str, list[Job]]:
     """Jobs by the names of the slots that they hold."""
     holders: dict[str, list[Job]] = {}
-    for job in state.store.jobs_in(HOLDING_SLOTS):
+    for job in state.store.holding():
         for name in job.devices:
             holders.setdefault(name, []).append(job)
     return holders

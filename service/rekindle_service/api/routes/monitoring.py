@@ -12,7 +12,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from rekindle.contract.outcome import OutcomeClass
-from rekindle.contract.states import HOLDING_SLOTS, JobState
+from rekindle.contract.states import JobState
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.problem_details import RESPONSES
 from rekindle_service.api.worker_pools import CHECKS
@@ -20,7 +20,7 @@ from rekindle_service.sanitize import sanitize_line
 from rekindle_service.schemas.machine_json import Health, Readiness
 from rekindle_service.store import StorageError
 from rekindle_service.store.tables import Job
-from rekindle_service.store.totals import Totals
+from rekindle_service.store.totals import JobTotals
 
 router = APIRouter(tags=["health"])
 
@@ -99,7 +99,7 @@ class MetricsCollector(Collector):
         self._state, self._readable_by = state, readable_by
 
     def collect(self) -> Iterator[Metric]:
-        holding = self._state.store.jobs_in(HOLDING_SLOTS)
+        holding = self._state.store.holding()
         yield from _server(self._state)
         yield from _totals(self._state.store.totals())
         yield _slots(self._state, holding)
@@ -124,7 +124,7 @@ def _server(state: AppState) -> Iterator[Metric]:
     yield GaugeMetricFamily("rekindle_home_free_bytes", "Free bytes on the disk of all runs", free)
 
 
-def _totals(totals: Totals) -> Iterator[Metric]:
+def _totals(totals: JobTotals) -> Iterator[Metric]:
     jobs = GaugeMetricFamily("rekindle_jobs", "Jobs by state", labels=["state"])
     for state in JobState:
         jobs.add_metric([state], totals.jobs.get(state, 0))

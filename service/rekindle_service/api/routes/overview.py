@@ -5,13 +5,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from rekindle.contract.states import HOLDING_SLOTS, JobIntent
+from rekindle.contract.states import JobIntent
 from rekindle_service.api.dependencies import AppState, AppStateDep, ChangeableBy, ReadableBy
 from rekindle_service.api.job_json import spliced, to_json
 from rekindle_service.api.serializers import experiment_summary
 from rekindle_service.schemas.queue_json import Overview, OverviewCounts, OverviewItem
-from rekindle_service.store.job_lists import JobKey, key_of
-from rekindle_service.store.overview_store import EndedExperiment
+from rekindle_service.store.job_queries import EndedExperiment, JobKey, key_of
 
 router = APIRouter(tags=["jobs"])
 
@@ -27,10 +26,10 @@ def read_overview(
 
     Held jobs and failures of which only somebody else takes care are among what is next and what has ended.
     """
-    overview = state.store.overview
-    failures, failed = overview.failures(limit, changeable_by)
-    held, on_hold = overview.held(limit, changeable_by)
-    running = [key_of(job) for job in state.store.jobs_in(HOLDING_SLOTS) if readable_by in (None, job.owner)]
+    lists = state.store.lists
+    failures, failed = lists.failures(limit, changeable_by)
+    held, on_hold = lists.held(limit, changeable_by)
+    running = [key_of(job) for job in state.store.holding() if readable_by in (None, job.owner)]
     notices = _notices(state, changeable_by)
     queued = state.store.queue.by_owner()
     count = sum(number for owner, number in queued.items() if readable_by in (None, owner)) - on_hold
@@ -61,16 +60,16 @@ def _next(state: AppState, limit: int, readable_by: str | None, changeable_by: s
     placed = state.store.queue.keys(positioned=True, limit=limit, readable_by=readable_by)
     placed = [key for key in placed if key.intent is not JobIntent.HOLD]
     if len(placed) < limit:
-        placed += state.store.overview.unplaced(limit - len(placed), readable_by)[0]
-    return placed + state.store.overview.held_of_others(limit - len(placed), readable_by, changeable_by)
+        placed += state.store.lists.unplaced(limit - len(placed), readable_by)[0]
+    return placed + state.store.lists.held_of_others(limit - len(placed), readable_by, changeable_by)
 
 
 def _done(state: AppState, limit: int, readable_by: str | None, changeable_by: str | None) -> list[bytes]:
     """Jobs and experiments, latest first; only those shown are read."""
     store = state.store
-    jobs = store.overview.done(limit, readable_by)
-    jobs += store.overview.failures_of_others(limit, readable_by, changeable_by)
-    rows: list[JobKey | EndedExperiment] = [*jobs, *store.overview.ended_experiments(limit, readable_by)]
+    jobs = store.lists.done(limit, readable_by)
+    jobs += store.lists.failures_of_others(limit, readable_by, changeable_by)
+    rows: list[JobKey | EndedExperiment] = [*jobs, *store.lists.ended_experiments(limit, readable_by)]
     shown = sorted(rows, key=lambda row: -(row.ended_at or 0.0))[:limit]
     items = state.overview_jobs.read(store, [row for row in shown if isinstance(row, JobKey)])
     states = store.experiments.states([row.id for row in shown if isinstance(row, EndedExperiment)])

@@ -22,6 +22,7 @@ def read_job_story(
         find_attempt(job, run_dir, attempt)
 
     def same_error(outcome: Outcome) -> list[SameError]:
-        return [SameError(*each) for each in state.store.failures.alike(job.id, outcome, readable_by=readable_by)]
+        found = state.store.lists.failed_alike(job.id, outcome, readable_by=readable_by)
+        return [SameError(each.id, each.number, each.name) for each in found]
 
     return read_story(job, attempts, run_dir, attempt, same_error)

@@ -25,7 +25,7 @@ from rekindle_service.launch.slurm.batch_job import extra_error, sbatch_options,
 from rekindle_service.launch.slurm.slurm_commands import RefusedError, SlurmCommands, UnreachableError, job_name
 from rekindle_service.run_readers.usage import read_usage
 from rekindle_service.store import Store
-from rekindle_service.store.job_conditions import JobConditions
+from rekindle_service.store.job_queries import JobConditions
 from rekindle_service.store.tables import Job
 from rekindle_service.submission import FieldError, Submission
 

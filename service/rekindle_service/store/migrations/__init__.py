@@ -35,18 +35,20 @@ def upgrade(connection: Connection) -> None:
     try:
         command.upgrade(_config(connection), "head")
     except CommandError as error:
-        finding = f"written by a newer version of rekindle, or before its first release ({error}); use that version"
-        raise UnknownVersionError(finding) from error
+        raise UnknownVersionError(
+            f"written by a newer version of rekindle, or before its first release ({error}); use that version, or "
+            "rekindle rebuild, which makes the list of jobs again from the run directories"
+        ) from error
 
 
 @cache
 def versions() -> tuple[str, ...]:
-    """All that tables may have, the latest last."""
+    """All versions that tables may have, the latest last."""
     return tuple(sorted(path.name[1:5] for path in _DIRECTORY.glob("versions/v*.py")))
 
 
 def _version_of(connection: Connection) -> str | None:
-    """Of the tables; None where there are none."""
+    """The version of the tables; None where there are none."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     version: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))

@@ -2,7 +2,7 @@
 
 from alembic import op
 
-revision = "0013"
+revision = "0014"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -28,14 +28,15 @@ _TABLES = (
         launch_number INTEGER DEFAULT '0' NOT NULL, slurm JSON, estimated_start_at FLOAT, displaced JSON,
         wanted_devices JSON, preemptions INTEGER DEFAULT '0' NOT NULL, devices_since FLOAT,
         can_resize BOOLEAN DEFAULT 0 NOT NULL, snapshot_at FLOAT, parallel INTEGER, allocated_at FLOAT,
-        tags VARCHAR DEFAULT '' NOT NULL, note VARCHAR DEFAULT '' NOT NULL, archived_at FLOAT, seen_at FLOAT
+        tags VARCHAR DEFAULT '' NOT NULL, note VARCHAR DEFAULT '' NOT NULL, archived_at FLOAT, seen_at FLOAT,
+        stalled JSON
     )""",
     """CREATE TABLE attempt (
         job_id VARCHAR NOT NULL, number INTEGER NOT NULL, run INTEGER NOT NULL,
         started_at FLOAT NOT NULL, ranks_running_at FLOAT, ended_at FLOAT, outcome JSON,
         resumed_from_step INTEGER, last_step INTEGER, snapshot_step INTEGER, world_size INTEGER NOT NULL,
         devices JSON NOT NULL, next_try_at FLOAT, reason VARCHAR, faults JSON DEFAULT '[]' NOT NULL,
-        saving_seconds FLOAT, resumed_from_path VARCHAR,
+        saving_seconds FLOAT, resumed_from_path VARCHAR, stalls JSON DEFAULT '[]' NOT NULL,
         PRIMARY KEY (job_id, number), FOREIGN KEY(job_id) REFERENCES job (id) ON DELETE CASCADE
     )""",
     """CREATE TABLE event (
