@@ -1,14 +1,17 @@
 """`rekindle doctor` on a real machine, and on a job whose keeper and ranks the test plays."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
-from cli_process import rekindle
+from cli_process import environment, rekindle
+from doc_pages import ROOT
 from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
@@ -51,6 +54,22 @@ def test_an_open_token_and_a_killed_server_are_found(home: Path, tmp_path: Path)
     assert levels == {"python": "problem", "token": "problem", "home": "ok", "server": "warning"}
     names = rekindle(home, "doctor", "-o", "id", "--python", str(python)).stdout.split("\n")
     assert {"python", "token", "server"} <= set(names)
+
+
+def test_a_checkout_that_is_not_installed_is_a_problem_with_the_command_that_installs_it(tmp_path: Path) -> None:
+    libraries = tmp_path / "libraries"
+    libraries.mkdir()
+    for entry in Path(typer.__file__).parents[1].iterdir():
+        if "rekindle" not in entry.name:
+            (libraries / entry.name).symlink_to(entry)
+    paths = ":".join(map(str, (libraries, ROOT / "service", ROOT / "worker")))
+    command = [sys.executable, "-S", "-m", "rekindle_service", "doctor", "-o", "json"]
+    variables = environment(tmp_path / "home", PYTHONPATH=paths)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 1, done.stderr
+    found = {finding["name"]: finding for finding in json.loads(done.stdout)}
+    assert (found["rekindle"]["level"], found["torch"]["level"]) == ("problem", "ok")
+    assert "pip install -e ." in found["rekindle"]["advice"]
 
 
 def test_a_running_job_is_checked_through_server_lock_and_run_directory(served_home: Path, played: PlayedJob) -> None:

@@ -1,4 +1,4 @@
-"""From the command line's arguments to settings, a server and a job; wrong settings name who sets them."""
+"""From the command line's arguments to settings, a server and a job; errors of wrong settings name their source."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What the command line says about itself: the help of the commands, and errors in how they were called."""
+"""The help of the commands, and errors in how they were called or in what they requested."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -36,8 +36,8 @@ def show(context: typer.Context, job: JobArgument, output: OutputOption = "table
     with connect(context) as client:
         found = client.find_job(job)
         attempts, time = client.attempts(found["id"]), client.time_breakdown(found["id"])
-        asked = found["state"] == "running" or (found["attempt"] and found["nodes"]["max"] > 1)
-        ranks = client.ranks(found["id"]) if asked else []
+        has_ranks = found["state"] == "running" or (found["attempt"] and found["nodes"]["max"] > 1)
+        ranks = client.ranks(found["id"]) if has_ranks else []
         directory, story = client.configuration(found["id"])["directory"], client.story(found["id"])
         if output == "table" and sys.stdout.isatty():
             _mark_seen(client, found)

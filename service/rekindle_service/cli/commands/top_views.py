@@ -145,7 +145,7 @@ class MachineView:
     def ids(self) -> list[str]:
         return [job["id"] for job in self.jobs]
 
-    def head(self, width: int) -> Iterator[Text]:
+    def summary(self, width: int) -> Iterator[Text]:
         counts = {state: len(list(jobs)) for state, jobs in groupby(sorted(job["state"] for job in self.jobs))}
         jobs = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no jobs"
         yield one_line(jobs)
@@ -175,7 +175,7 @@ class JobView:
     def ids(self) -> list[str]:
         return [self.job["id"]]
 
-    def head(self, width: int) -> Iterator[Text]:
+    def summary(self, width: int) -> Iterator[Text]:
         job = self.job
         yield Text.assemble(harmless(job["name"], "bold"), "  ", state_text(formatting.state_name(job)), no_wrap=True)
         saved = "" if job["snapshot_step"] is None else f"snapshot of step {job['snapshot_step']}"
@@ -258,7 +258,7 @@ _UNLIMITED_WIDTH = 100_000  # columns
 
 def frame(view: View, controls: Controls, warning: str, width: int, height: int) -> RenderableType:
     """``view`` in at most ``height`` lines of ``width`` columns, with a count of the rows that did not fit."""
-    lines = [_title(controls), *([one_line(warning, "bold yellow")] if warning else []), *view.head(width), Text("")]
+    lines = [_title(controls), *([one_line(warning, "bold yellow")] if warning else []), *view.summary(width), Text("")]
     rows = view.rows(controls)
     space = height - len(lines) - 1
     if not rows or space < 1:
@@ -283,7 +283,7 @@ def _title(controls: Controls) -> Text:
 
 def full_view(view: View) -> RenderableType:
     """``view`` with all its rows, for a file or a pipe."""
-    return Group(*view.head(_UNLIMITED_WIDTH), _table(view, view.rows(Controls()), None))
+    return Group(*view.summary(_UNLIMITED_WIDTH), _table(view, view.rows(Controls()), None))
 
 
 def _table(view: View, rows: Sequence[ViewRow], selected: int | None) -> Table:
