@@ -16,7 +16,7 @@ from fakes.launching import fake_launchers
 from migrated import provide_database
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobState
-from rekindle_service.access.control import AccessControl
+from rekindle_service.access.access_control import AccessControl
 from rekindle_service.access.permissions import Identity, Scope, Via
 from rekindle_service.api.app import create_app
 from rekindle_service.api.dependencies import AppState
@@ -25,11 +25,11 @@ from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
-from rekindle_service.machine.devices import find_machine
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.machine.monitor import MachineMonitor
+from rekindle_service.machine.slots import find_machine
 from rekindle_service.retention.deletions import Deletions
-from rekindle_service.retention.retention import Retention
+from rekindle_service.retention.pruner import Pruner
 from rekindle_service.retention.rules import Rules
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import Store
@@ -86,7 +86,7 @@ def api_server(root: Path, *, private_jobs: bool = False) -> Iterator[ApiServer]
         machine=machine,
         devices=DeviceStates(store, machine, DeviceHealth()),
         monitor=MachineMonitor(machine, home.root),
-        retention=Retention.of(home, store, Deletions(home), Rules(bundles_days=7)),
+        retention=Pruner(home, store, Deletions(home), Rules(keep_bundles_days=7)),
         submitter=Submitter(store, home, launchers, check_out),
         access=AccessControl(store, TOKEN, private_jobs=private_jobs),
         host="127.0.0.1",

@@ -23,7 +23,7 @@ Schema = dict[str, Any]
 def document() -> Schema:
     """The OpenAPI document of the API's routes, with the body of every error."""
     from rekindle_service.api.app import API_ROUTERS
-    from rekindle_service.api.problem_details import Problem
+    from rekindle_service.api.problems import Problem
 
     app = FastAPI()
     for router in API_ROUTERS:

@@ -10,7 +10,7 @@ from rekindle.contract.files import write_json
 from rekindle.contract.job import JobSpec, TargetKind
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.submitter import new_job
-from rekindle_service.machine.devices import Link, Machine, Slot
+from rekindle_service.machine.slots import Link, Machine, Slot
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Experiment, Job
 from rekindle_service.submission import Submission

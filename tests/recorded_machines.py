@@ -7,7 +7,7 @@ its quad and one of the other quad by NVLink), sgl-project/sglang#13973 (`SWITCH
 import itertools
 from collections.abc import Callable
 
-from rekindle_service.machine.devices import Link, Machine, Slot
+from rekindle_service.machine.slots import Link, Machine, Slot
 
 
 def _machine(model: str, memory: int, kind: Callable[[int, int], str]) -> Machine:

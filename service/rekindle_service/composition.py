@@ -14,7 +14,7 @@ import structlog
 
 from rekindle.contract.cores import Affinity
 from rekindle.contract.environment import clean_environment
-from rekindle_service.access.control import AccessControl
+from rekindle_service.access.access_control import AccessControl
 from rekindle_service.access.permissions import Scope
 from rekindle_service.api.dependencies import AppState
 from rekindle_service.config.home import Home
@@ -34,13 +34,14 @@ from rekindle_service.launch.local.interpreter import (
 from rekindle_service.launch.local.keeper_start import KeeperLauncher, default_keys, prepare_worker_path
 from rekindle_service.launch.local.spare_keepers import SpareKeepers
 from rekindle_service.launch.registry import Launchers
-from rekindle_service.machine.devices import Machine, find_machine
-from rekindle_service.machine.gpu_probe_client import GpuProbe
+from rekindle_service.machine.gpu_report import GpuProbe
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.machine.monitor import MachineMonitor
+from rekindle_service.machine.slots import Machine, find_machine
 from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.periodic_thread import PeriodicThread
-from rekindle_service.retention.retention import Retention, rules_of
+from rekindle_service.retention.pruner import Pruner
+from rekindle_service.retention.rules import Rules
 from rekindle_service.scheduler.device_watch import DeviceWatch
 from rekindle_service.scheduler.displacer import DisplacementRules
 from rekindle_service.scheduler.reconciler import Reconciler
@@ -176,7 +177,7 @@ def _app_state(
         machine=devices.machine,
         devices=devices.states,
         monitor=devices.monitor,
-        retention=_closing(stack, Retention.of(home, store, reconciler.deletions, rules_of(settings))),
+        retention=_closing(stack, Pruner(home, store, reconciler.deletions, Rules.of(settings))),
         submitter=_submitter(settings, home, store, launchers, isolation, reconciler),
         access=_access_control(settings, store, token, stack),
         host=settings.host,

@@ -1,24 +1,28 @@
-"""uvicorn with what it lacks: a stop within seconds while event streams are open, and timeouts for idle clients."""
+"""uvicorn with what it lacks: a stop within seconds while event streams are open, timeouts for idle clients, and a UNIX
+socket for users of this machine.
+"""
 
 import asyncio
+import errno
+import grp
 import json
-import math
+import os
 import resource
 import signal
 import socket
+import stat
+import struct
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
-
-from rekindle_service.unix_socket import peer_uid
 
 _SHUTDOWN_GRACE = 2
 """Seconds that open requests get after a stop is requested; event streams end before."""
@@ -32,22 +36,13 @@ _HEADER_TIMEOUT = 10.0
 _REJECTED_BODY_TIMEOUT = 300.0
 """Seconds for the rest of an upload that was rejected already: most clients read no answer before its end."""
 
-_ANONYMOUS_BODY_TIMEOUT = 15.0
-_ANONYMOUS_BODY_BYTES = 16 << 20
-"""As much of the rest of a rejected body is read of a client that has shown no valid token."""
-
 _MAX_CONNECTIONS = 4096
-_ANONYMOUS_SHARE = 4
-"""One connection in four may belong to clients that have shown no valid token; the others are reserved."""
 
 _ACCEPTED_AT_ONCE = 128
 """Few enough that a new client's request is read before as many others have come as would close its connection."""
 
 _BACKLOG = 2048  # connections that the kernel keeps until they are accepted
 _MAX_OPEN_FILES = 65_536  # some programs that jobs start close every number up to the limit, so not any number will do
-
-_SCOPE_KEY = "rekindle.connection"
-"""In the ``state`` of an ASGI scope: the connection of the request, for ``api.middleware.connection``."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -64,6 +59,9 @@ _BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n"
     b"Connection: close\r\n\r\n%b" % (len(_PROBLEM), _PROBLEM)
 )
+MAX_SOCKET_PATH = 100  # bytes; the kernel takes 107
+
+_CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
 
 
 class HttpServer(uvicorn.Server):
@@ -83,7 +81,7 @@ class HttpServer(uvicorn.Server):
     ) -> None:
         config = uvicorn.Config(
             app,
-            http=partial(_Connection, OrderedDict()),  # type: ignore[arg-type]  # what makes one will do
+            http=partial(_Connection, {}),  # type: ignore[arg-type]  # what makes one will do
             backlog=_ACCEPTED_AT_ONCE,
             lifespan="off",
             ws="none",
@@ -145,57 +143,44 @@ class HttpServer(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """Closed when no request arrives whole in time; a connection beyond the maximum is closed at once.
+    """Closed when no request arrives whole in time.
 
     uvicorn starts no timer before the first answer, and stops that of a later request at its first byte. Its
-    ``limit_concurrency`` counts event streams and idlers alike, and then refuses everybody.
-
-    A new connection is anonymous until the application calls ``authenticated``. Where there are too many anonymous
-    ones, the oldest is closed: a client with a token always gets in, whoever else keeps connections open.
+    ``limit_concurrency`` counts event streams and idlers alike, and then refuses everybody. Here, where there are too
+    many connections, the oldest whose client is to send something is closed: who sends a request always gets in,
+    whoever else keeps connections open.
     """
 
     _header_timer: asyncio.TimerHandle | None = None
-    _drained = 0  # bytes of a rejected body
 
-    def __init__(self, anonymous: OrderedDict["_Connection", None], app_state: dict[str, Any], **uvicorns: Any) -> None:
-        """``anonymous``: those of the server, oldest first."""
-        super().__init__(app_state={**app_state, _SCOPE_KEY: self}, **uvicorns)
+    def __init__(self, by_age: dict["_Connection", None], **uvicorns: Any) -> None:
+        """``by_age``: the connections of the server, oldest first."""
+        super().__init__(**uvicorns)
         self.conn = _OneLength(h11.SERVER)
-        self._anonymous = anonymous
+        self._by_age = by_age
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         if (uid := peer_uid(transport.get_extra_info("socket"))) is not None:
             self.app_state = {**self.app_state, "peer_uid": uid}  # of each request on this connection
-        maximum = max_connections()
-        if len(self.connections) > maximum and not self._anonymous:
-            transport.abort()
-            return
-        self._anonymous[self] = None
-        if len(self._anonymous) > max(1, maximum // _ANONYMOUS_SHARE) or len(self.connections) > maximum:
-            oldest, _ = self._anonymous.popitem(last=False)
+        self._by_age[self] = None
+        if len(self._by_age) > max_connections():
+            oldest = next(each for each in self._by_age if each.awaits_client())  # at least this one does
+            del self._by_age[oldest]
             oldest.transport.abort()
         if not transport.is_closing():
             self._start_header_timeout()
 
-    def authenticated(self) -> None:
-        """A request of this connection has shown a valid token."""
-        self._anonymous.pop(self, None)
-
-    def abort(self) -> None:
-        """Let the client see that its response is incomplete."""
-        self.transport.abort()
+    def awaits_client(self) -> bool:
+        """Whether the client is to send something: a request, or the rest of one."""
+        return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
     def data_received(self, data: bytes) -> None:
-        self._drained = self._drained + len(data) if self._is_draining() else 0
-        if self._drained > _ANONYMOUS_BODY_BYTES and self in self._anonymous:
-            self.transport.abort()
-            return
         super().data_received(data)
         self._start_header_timeout()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._anonymous.pop(self, None)
+        self._by_age.pop(self, None)
         self._cancel_header_timeout()
         super().connection_lost(exc)
 
@@ -205,20 +190,13 @@ class _Connection(H11Protocol):
             self.transport.write(_BAD_REQUEST)
         self.transport.close()
 
-    def _is_draining(self) -> bool:
-        """Whether the rest of a body follows whose request has its response already."""
-        return self.cycle is not None and self.cycle.response_complete and self.cycle.more_body
-
     def _start_header_timeout(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
             self._cancel_header_timeout()
         elif self._header_timer is None:
-            self._header_timer = self.loop.call_later(self._timeout(), self.timeout_keep_alive_handler)
-
-    def _timeout(self) -> float:
-        if not self._is_draining():
-            return _HEADER_TIMEOUT
-        return min(_REJECTED_BODY_TIMEOUT, _ANONYMOUS_BODY_TIMEOUT if self in self._anonymous else math.inf)
+            is_draining = self.cycle is not None and self.cycle.more_body  # the rest of a body that was rejected
+            timeout = _REJECTED_BODY_TIMEOUT if is_draining else _HEADER_TIMEOUT
+            self._header_timer = self.loop.call_later(timeout, self.timeout_keep_alive_handler)
 
     def _cancel_header_timeout(self) -> None:
         if self._header_timer is not None:
@@ -275,3 +253,43 @@ def url_of(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 compared with, not bound to
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def listen_unix(path: Path, group: str | None = None) -> socket.socket:
+    """A socket at ``path`` that listens, for the user of this process and root, or also for the members of ``group``.
+
+    Replaces a socket that an earlier server has left, and nothing else. Raises OSError, and KeyError for an unknown
+    group.
+    """
+    gid = None if group is None else grp.getgrnam(group).gr_gid
+    _remove_stale(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    umask = os.umask(0o177)  # nobody else connects before the mode is set
+    try:
+        listener.bind(os.fspath(path))
+        if gid is not None:
+            os.chown(path, -1, gid)
+            path.chmod(0o660)
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(umask)
+    return listener
+
+
+def _remove_stale(path: Path) -> None:
+    """Precondition: the caller owns the home, so no other server of it listens there."""
+    if os.path.lexists(path):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise FileExistsError(errno.EEXIST, "another file is there", str(path))
+        path.unlink()
+
+
+def peer_uid(connection: socket.socket) -> int | None:
+    """The user whose process has connected, as the kernel knows it; None for a connection over the network."""
+    if connection.family != socket.AF_UNIX:
+        return None
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(credentials)[1])

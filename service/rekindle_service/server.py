@@ -11,14 +11,13 @@ from functools import partial
 import structlog
 
 from rekindle_service.api.app import create_app
-from rekindle_service.api.routes.pages import prepare_pages
+from rekindle_service.api.pages import prepare_pages
 from rekindle_service.composition import CannotServeError, make_isolation, make_parts, own_home
 from rekindle_service.config.home import Home, HomeInUseError
 from rekindle_service.config.logging_config import configure_logging
 from rekindle_service.config.settings import Settings
-from rekindle_service.http_server import HttpServer, listen, raise_file_limit, url_of
+from rekindle_service.http_server import MAX_SOCKET_PATH, HttpServer, listen, listen_unix, raise_file_limit, url_of
 from rekindle_service.store import CorruptDatabaseError
-from rekindle_service.unix_socket import MAX_SOCKET_PATH, listen_unix
 
 _log = structlog.get_logger(__name__)
 

@@ -37,7 +37,7 @@ def test_every_variable_that_the_code_names_is_on_the_page() -> None:
 
 
 def test_every_event_that_the_code_sends_is_on_the_page() -> None:
-    feed = in_the_code(r"\b_event\(\"(\w+)\"", _SERVICE / "api" / "event_stream") | {"hello"}
+    feed = in_the_code(r"\b_event\(\"(\w+)\"", _SERVICE / "api" / "routes") | {"hello"}
     assert feed == event_types.STREAM.keys()
     history = in_the_code(r"(?:TimelineEvent\(|\brecord\(\w+, \w+, )\"(\w+)\"", _SERVICE / "store")
     history |= set(get_args(get_type_hints(Displacement)["kind"]))

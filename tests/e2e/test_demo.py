@@ -13,7 +13,7 @@ from cli_process import rekindle
 from e2e.waiting import until
 from rekindle.contract.processes import ProcessIdentity
 from rekindle_service.config.home import Home
-from rekindle_service.run_readers.usage import read_usage
+from rekindle_service.run_readers.lanes import read_usage
 
 _LONG = 240  # seconds: two cold imports of torch, training, and one more attempt, on a busy machine
 

@@ -10,7 +10,7 @@ import pytest
 
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.observers.tensorboard import TensorBoardImport
-from rekindle_service.run_readers.metrics import read_attempt_series
+from rekindle_service.run_readers.metric_series import read_attempt_series
 
 WRITER = """
 import sys, torch

@@ -15,7 +15,7 @@ from rekindle_service.launch.slurm.batch_job import LaunchFiles
 from rekindle_service.launch.slurm.poller import SlurmPoller
 from rekindle_service.launch.slurm.slurm_commands import SlurmCommands
 from rekindle_service.launch.slurm.slurm_launcher import NO_COMMANDS, NO_SLURM, SlurmLauncher
-from rekindle_service.machine.devices import Machine
+from rekindle_service.machine.slots import Machine
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 from rekindle_service.submission import FieldError

@@ -103,7 +103,7 @@ def test_the_driver_reports_what_a_process_uses(found):
 
 @pytest.mark.gpu
 def test_the_server_finds_the_gpus(found):
-    devices = pytest.importorskip("rekindle_service.machine.devices", reason="the server's packages are not here")
+    devices = pytest.importorskip("rekindle_service.machine.slots", reason="the server's packages are not here")
     machine = devices.find_machine(0, {})
     found("slots", ", ".join(f"{slot.name} {slot.model}" for slot in machine.slots))
     assert len(machine.slots) >= GPUS

@@ -6,11 +6,11 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from api_server import TOKEN, ApiServer
-from rekindle_service.access.limits import FailureLimit
+from rekindle_service.access.access_control import FailureLimit
 from rekindle_service.access.sessions import Sessions
 from rekindle_service.access.tokens import Tokens
-from rekindle_service.api.middleware.auth import OPEN_ROUTES
-from rekindle_service.api.middleware.responses import SECURITY_HEADERS
+from rekindle_service.api.auth import OPEN_ROUTES
+from rekindle_service.api.problems import SECURITY_HEADERS
 from rekindle_service.store.tables import AuditEntry
 
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}

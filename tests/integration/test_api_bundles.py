@@ -146,7 +146,7 @@ def test_an_experiment_takes_a_bundle_and_names_its_field_as_in_the_request(serv
 
 
 def prune(server: ApiServer) -> None:
-    pruner = server.state.retention.pruner
+    pruner = server.state.retention
     assert pruner.prune(pruner.rules)[1] == []
 
 

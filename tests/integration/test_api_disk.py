@@ -135,14 +135,14 @@ def test_what_a_job_needs_to_continue_is_never_pruned(server: ApiServer, ended: 
 
 def test_nothing_of_a_job_that_may_run_is_pruned(server: ApiServer, ended: Ended, prune: Prune) -> None:
     job = ended(40, steps=(1, 2))
-    plan = server.state.retention.pruner.plan
+    plan = server.state.retention.plan
     assert server.api.post(f"/api/v1/jobs/{job['id']}/resume").status_code == 202
     everything = dict.fromkeys(("keep_jobs_days", "keep_snapshots_days", "keep_logs_days", "jobs_bytes"), 0)
     assert prune(dry_run=False, **everything)["items"] == []
     server.state.store.set_intent(job["id"], JobIntent.HOLD)
     assert prune(dry_run=False, **everything)["items"] == []
     server.move(job, JobState.CANCELLED, ended_at=1.0)
-    planned = plan(server.state.retention.pruner.rules)
+    planned = plan(server.state.retention.rules)
     assert planned == [], "by the settings of a new server everything is kept"
 
 
@@ -195,8 +195,8 @@ def test_entries_of_the_audit_log_are_pruned_by_age(server: ApiServer, prune: Pr
 
 def test_a_clock_that_is_years_ahead_prunes_nothing_for_a_day(server: ApiServer, ended: Ended) -> None:
     job = ended(40)
-    pruner = server.state.retention.pruner
-    pruner.rules = type(pruner.rules)(jobs_days=30)
+    pruner = server.state.retention
+    pruner.rules = type(pruner.rules)(keep_jobs_days=30)
     server.state.store.retention.set_clock(time.time() - 365 * DAY)
     pruner._pruned_at = float("-inf")
     pruner.prune_if_due()

@@ -19,9 +19,8 @@ from cli_process import rekindle
 from job_records import record_attempt
 from rekindle.contract.files import append_line
 from rekindle.contract.states import JobState
-from rekindle_service.api.event_stream.feed import Feed
-from rekindle_service.api.problem_details import ProblemError
-from rekindle_service.api.routes.events import make_feed
+from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.routes.event_routes import Feed, make_feed
 
 
 def polled(feed: Feed) -> list[tuple[str, Any]]:

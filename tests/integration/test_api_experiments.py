@@ -258,7 +258,7 @@ def test_the_best_row_of_each_measure_is_named(server: ApiServer, code: Path, mo
     assert found["best"] == [[1], [0], []]
     best = server.api.get(f"{PATH}/{experiment['id']}/best").json()
     assert best["text"] == "best loss 2 with --lr 0.2; all 2 to 3"
-    monkeypatch.setattr("rekindle_service.api.routes.experiments.MAX_JOBS", 1)
+    monkeypatch.setattr("rekindle_service.api.routes.experiment_routes.MAX_JOBS", 1)
     assert server.api.get(f"{PATH}/{experiment['id']}/best").json()["text"] == ""
 
 

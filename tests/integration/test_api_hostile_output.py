@@ -10,8 +10,7 @@ from api_server import ADMIN, ApiServer
 from job_records import record_attempt
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.states import JobState
-from rekindle_service.api.event_stream.feed import Feed
-from rekindle_service.api.routes.events import make_feed
+from rekindle_service.api.routes.event_routes import Feed, make_feed
 from shared_server import one_server  # noqa: F401 the fixture server
 
 _LONG = 10_000_000  # bytes of a line

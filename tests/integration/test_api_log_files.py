@@ -94,7 +94,7 @@ def test_attempts_for_which_no_time_is_left_are_listed_as_not_searched(
     server: ApiServer, job: dict[str, Any], write: WriteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(b"error\n", attempt=1)
-    monkeypatch.setattr("rekindle_service.api.routes.logs._SEARCH_SECONDS", 0)
+    monkeypatch.setattr("rekindle_service.api.routes.log_routes._SEARCH_SECONDS", 0)
     assert get(server, job, "logs/search", q="error").json() == {
         "items": [],
         "next": None,

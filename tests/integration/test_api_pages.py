@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from api_server import ApiServer
-from rekindle_service.api.middleware.responses import SECURITY_HEADERS
+from rekindle_service.api.middleware import SECURITY_HEADERS
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 

@@ -10,8 +10,8 @@ from event_files import EventFile
 from job_records import record_attempt
 from rekindle.contract.states import JobState
 from rekindle.keeper.observers.tensorboard import TensorBoardImport
-from rekindle_service.api.routes.events import make_feed
-from rekindle_service.run_readers.metrics import read_run_series
+from rekindle_service.api.routes.event_routes import make_feed
+from rekindle_service.run_readers.metric_series import read_run_series
 
 
 def attempt(server: ApiServer, job: dict[str, Any], number: int) -> TensorBoardImport:

@@ -4,8 +4,8 @@ from job_examples import cpu_machine, gpu_machine, open_store, queued_job
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.device_states import DeviceStates
-from rekindle_service.machine.devices import Machine, Slot
 from rekindle_service.machine.health import DeviceHealth
+from rekindle_service.machine.slots import Machine, Slot
 
 
 def states(store, machine):

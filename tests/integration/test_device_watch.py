@@ -19,10 +19,10 @@ from rekindle.contract.environment import RUN_DIR
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.device_states import DeviceStates
-from rekindle_service.machine.devices import Machine, Slot
-from rekindle_service.machine.gpu_probe_client import STARTING, GpuProbe
+from rekindle_service.machine.gpu_report import STARTING, GpuProbe
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.machine.monitor import MachineMonitor
+from rekindle_service.machine.slots import Machine, Slot
 from rekindle_service.scheduler.device_watch import DeviceWatch
 from rekindle_service.store import Store
 

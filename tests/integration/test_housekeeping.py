@@ -16,8 +16,8 @@ from rekindle.contract.job import RunIntent, TargetKind
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.config.home import Home
-from rekindle_service.experiments.matrix import Trial
-from rekindle_service.experiments.submitter import submit_jobs
+from rekindle_service.experiments.experiment_submitter import submit_jobs
+from rekindle_service.experiments.trials import Trial
 from rekindle_service.jobs import submission_record
 from rekindle_service.jobs.idempotency import IdempotencyKey
 from rekindle_service.jobs.packaging.git_checkout import check_out

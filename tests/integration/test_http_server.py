@@ -13,24 +13,23 @@ from starlette.types import Receive, Scope, Send
 
 from e2e.waiting import until
 from rekindle_service import http_server
-from rekindle_service.api.middleware.connection import connection_of
 from rekindle_service.http_server import HttpServer, listen, max_connections, raise_file_limit
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-SECRET = REQUEST.replace(b"/ ", b"/secret ", 1)
+HELD = REQUEST.replace(b"/ ", b"/held ", 1)
 UPLOAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
 TIMEOUT = 0.3  # seconds
+RELEASED = threading.Event()
 
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer "ok": at ``/slow`` after more than the header timeout; ``/secret`` stands for a request with the token."""
-    if scope["path"] == "/secret":
-        connection = connection_of(scope)
-        connection.authenticated()
+    """Answer "ok": at ``/slow`` after more than the header timeout, at ``/held`` once it is released."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"o", "more_body": True})
     if scope["path"] == "/slow":
         await anyio.sleep(3 * TIMEOUT)
+    while scope["path"] == "/held" and not RELEASED.is_set():
+        await anyio.sleep(0.01)
     await send({"type": "http.response.body", "body": b"k"})
 
 
@@ -53,6 +52,7 @@ def running_server() -> Iterator[tuple[str, int]]:
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
     monkeypatch.setattr(http_server, "_HEADER_TIMEOUT", TIMEOUT)
     monkeypatch.setattr(http_server, "_MAX_CONNECTIONS", 3)
+    RELEASED.clear()
     with running_server() as found:
         yield found
 
@@ -100,6 +100,13 @@ def is_rejected(client: socket.socket) -> bool:
         return True
 
 
+def is_closed(client: socket.socket) -> bool:
+    try:
+        return read(client) == b""
+    except ConnectionError:  # it had sent what the server did not read
+        return True
+
+
 @pytest.mark.parametrize(
     ("first", "begun"),
     [(b"", b""), (b"", REQUEST[:-2]), (REQUEST, REQUEST[:5]), (UPLOAD, REQUEST[:5])],
@@ -144,43 +151,45 @@ def test_a_refused_upload_may_be_sent_to_its_end(address: tuple[str, int]) -> No
         assert_answered(client, b"x" * 999 + REQUEST)
 
 
-def test_a_client_too_many_is_rejected_until_another_leaves(
+def test_a_client_too_many_is_rejected_until_another_has_its_answer(
     address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "_HEADER_TIMEOUT", 60.0)
     with ExitStack() as stack:
-        clients = []
-        for _ in range(3):
-            clients.append(stack.enter_context(connect(address)))
-            assert_answered(clients[-1], SECRET)
+        clients = [stack.enter_context(connect(address)) for _ in range(3)]
+        for client in clients:
+            client.sendall(HELD)
+            assert read(client, until=b"o").endswith(b"o"), "the answer has begun"
         with connect(address) as one_too_many:
             assert is_rejected(one_too_many)
-        assert_answered(clients[0], REQUEST)
+        RELEASED.set()
+        for client in clients:
+            assert read(client, until=b"k") == b"k"
+        with connect(address) as another:
+            assert_answered(another, REQUEST)
+        assert is_closed(clients[0]), "the oldest that awaits nothing makes room"
 
 
-def test_strangers_take_no_connection_from_clients_with_a_token(
-    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("begun", [b"", REQUEST[:-2], UPLOAD], ids=["silent", "half a request", "an upload"])
+def test_idle_clients_keep_nobody_out(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
     monkeypatch.setattr(http_server, "_HEADER_TIMEOUT", 60.0)
-    monkeypatch.setattr(http_server, "_MAX_CONNECTIONS", 8)  # two of them for strangers
     with ExitStack() as stack:
-        friend = stack.enter_context(connect(address))
-        assert_answered(friend, SECRET)
-        strangers = [stack.enter_context(connect(address)) for _ in range(30)]
-        for stranger in strangers[:-2]:
-            assert read(stranger) == b"", "the oldest strangers are closed"
-        for client in (friend, *strangers[-2:]):
-            assert_answered(client, SECRET)
-
-
-def test_a_stranger_cannot_make_the_server_read_for_ever(
-    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_server, "_ANONYMOUS_BODY_BYTES", 1_000_000)
-    with connect(address) as client:
-        client.sendall(UPLOAD.replace(b"1000", b"1" + b"0" * 12))
-        with pytest.raises(ConnectionError):
-            client.sendall(b"x" * 100_000_000)
+        served = stack.enter_context(connect(address))
+        served.sendall(HELD)
+        assert read(served, until=b"o").endswith(b"o")
+        idlers = []
+        for _ in range(30):
+            idlers.append(stack.enter_context(connect(address)))
+            if begun == UPLOAD:
+                assert_answered(idlers[-1], begun)
+            else:
+                idlers[-1].sendall(begun)
+        for idler in idlers[:-2]:
+            assert is_closed(idler), "the oldest idlers are closed"
+        RELEASED.set()
+        assert read(served, until=b"k") == b"k", "who awaits an answer gets it"
+        with connect(address) as another:
+            assert_answered(another, REQUEST)
 
 
 def test_as_many_files_may_be_open_as_the_machine_allows() -> None:

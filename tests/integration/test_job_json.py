@@ -8,9 +8,9 @@ import pytest
 
 from job_examples import a_job, open_store
 from rekindle.contract.states import JobState
-from rekindle_service.api import job_json
-from rekindle_service.api.job_json import JobJson, spliced
-from rekindle_service.api.serializers import job_public
+from rekindle_service.api import shared_results
+from rekindle_service.api.routes.job_routes import job_public
+from rekindle_service.api.shared_results import JobJson, spliced
 from rekindle_service.schemas.fields import Page
 from rekindle_service.schemas.job_json import JobPublic
 from rekindle_service.store import Store
@@ -29,14 +29,14 @@ class Rendering:
 
     def __init__(self) -> None:
         self.rendered: list[str] = []
-        self.jobs = JobJson(self)
+        self.jobs = JobJson()
 
     def __call__(self, job: Job) -> JobPublic:
         self.rendered.append(job.name)
         return job_public(job)
 
     def listed(self, store: Store) -> list[dict[str, object]]:
-        return [json.loads(each) for each in self.jobs.read(store, store.lists.keys()).values()]
+        return [json.loads(each) for each in self.jobs.read(store, store.lists.keys(), self).values()]
 
 
 def test_a_job_is_rendered_again_only_after_a_change(store: Store) -> None:
@@ -62,11 +62,11 @@ def test_a_job_that_was_deleted_after_the_keys_were_read_is_missing(store: Store
     rendering = Rendering()
     keys = store.lists.keys()
     assert store.delete_job(gone.id)
-    assert list(rendering.jobs.read(store, keys)) == [kept.id]
+    assert list(rendering.jobs.read(store, keys, rendering)) == [kept.id]
 
 
 def test_more_jobs_than_are_kept_are_listed_all_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_json, "_KEPT", 2)
+    monkeypatch.setattr(shared_results, "_KEPT", 2)
     for number in range(5):
         store.add_job(a_job(name=str(number)))
     rendering = Rendering()

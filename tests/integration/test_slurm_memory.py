@@ -15,8 +15,8 @@ from rekindle.contract.job import SlurmOptions
 from rekindle.contract.run_dir.attempt_samples import RankUsage, UsageSample
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
-from rekindle_service.experiments.matrix import Trial
-from rekindle_service.experiments.submitter import submit_jobs
+from rekindle_service.experiments.experiment_submitter import submit_jobs
+from rekindle_service.experiments.trials import Trial
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.launch.local.interpreter import EditableModule

@@ -8,13 +8,12 @@ import pytest
 
 from api_server import ApiServer
 from rekindle_service.api import static_files
-from rekindle_service.api.page_bundles import SEPARATE_MODULES, BundleError, bundle
-from rekindle_service.api.static_files import StaticFiles, page_files
+from rekindle_service.api.static_files import SEPARATE_MODULES, BundleError, StaticFiles, bundle, page_files
 
 STATIC = Path(static_files.__file__).parents[1] / "web" / "static"
 
 _GZIP = {"Accept-Encoding": "gzip"}
-_PLAIN = {"Accept-Encoding": "gzip;q=0, identity"}
+_PLAIN = {"Accept-Encoding": "identity"}
 
 
 def test_a_page_names_files_that_a_browser_keeps_and_nothing_imports_another(shared_server: ApiServer) -> None:
@@ -140,12 +139,28 @@ def test_large_json_and_pages_are_compressed_and_small_json_is_not(shared_server
     assert "Content-Encoding" not in shared_server.api.get("/openapi.json", headers={"Accept-Encoding": "br"}).headers
 
 
-def test_a_log_is_not_compressed_since_clients_count_its_bytes(shared_server: ApiServer, tmp_path: Path) -> None:
+def test_logs_and_downloads_are_not_compressed_since_clients_count_their_bytes(
+    shared_server: ApiServer, tmp_path: Path
+) -> None:
     job = shared_server.submit(tmp_path)
     rank = shared_server.run_dir(job).attempt(1).rank(0)
     rank.root.mkdir(parents=True)
     rank.log("stdout").write_bytes(b"line\n" * 1000)
-    answer = shared_server.api.get(f"/api/v1/jobs/{job['id']}/ranks/0/log?attempt=1", headers=_GZIP)
-    assert answer.status_code == 200, answer.text
+    logs = f"/api/v1/jobs/{job['id']}"
+    for url, headers, status in (
+        (f"{logs}/ranks/0/log?attempt=1", {}, 200),
+        (f"{logs}/ranks/0/log?attempt=1", {"Range": "bytes=0-4999"}, 206),
+        (f"{logs}/ranks/0/log/file?attempt=1", {}, 200),
+        (f"{logs}/logs.zip", {}, 200),
+    ):
+        answer = shared_server.api.get(url, headers={**_GZIP, **headers})
+        assert answer.status_code == status, answer.text
+        assert "Content-Encoding" not in answer.headers, url
+        assert url.endswith(".zip") or len(answer.content) == int(answer.headers["Content-Length"]) == 5000
+
+
+def test_a_stream_of_events_is_sent_as_it_is(server: ApiServer) -> None:
+    server.state.stopping.set()  # the stream ends after its first event
+    answer = server.api.get("/api/v1/events", headers=_GZIP)
     assert "Content-Encoding" not in answer.headers
-    assert len(answer.content) == 5000
+    assert answer.text.startswith("event: hello")

@@ -14,8 +14,8 @@ from rekindle.contract.files import read_json
 from rekindle.contract.job import JobSpec, SnapshotPolicy, TargetKind
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
-from rekindle_service.experiments.matrix import Trial
-from rekindle_service.experiments.submitter import submit_jobs
+from rekindle_service.experiments.experiment_submitter import submit_jobs
+from rekindle_service.experiments.trials import Trial
 from rekindle_service.jobs import submitter as submitter_module
 from rekindle_service.jobs.idempotency import IdempotencyKey
 from rekindle_service.jobs.packaging.git_checkout import check_out

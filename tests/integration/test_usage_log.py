@@ -21,7 +21,7 @@ from rekindle.keeper.cluster.attempt_nodes import ClusterUsage
 from rekindle.keeper.hangs.detector import Activity, RankActivity
 from rekindle.keeper.observers import usage_log
 from rekindle.keeper.observers.usage_log import UsageLog
-from rekindle_service.run_readers.usage import latest_usage, read_usage
+from rekindle_service.run_readers.lanes import latest_usage, read_usage
 
 _BUSY = """
 import subprocess, sys

@@ -19,9 +19,9 @@ from rekindle.contract.files import write_json
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.states import JobState
-from rekindle_service.access.limits import RateLimit
+from rekindle_service.access.access_control import RateLimit
 from rekindle_service.access.permissions import Scope, changes_something
-from rekindle_service.api.middleware.auth import OPEN_ROUTES
+from rekindle_service.api.auth import OPEN_ROUTES
 
 SECRET = "annas-secret"  # in everything of anna's that has a text
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")

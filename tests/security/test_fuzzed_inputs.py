@@ -20,12 +20,13 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankStatus
 from rekindle.contract.run_dir.snapshot_dir import MODEL, BadSnapshotError, Manifest
 from rekindle.contract.states import JobState
-from rekindle_service.api.serializers import attempts_public, job_public
+from rekindle_service.api.routes.history_routes import attempts_public
+from rekindle_service.api.routes.job_routes import job_public
 from rekindle_service.jobs.packaging.unpack import Limits, UnpackingError, extract
-from rekindle_service.run_readers.logs import last_line, read_chunk, tail_offset
-from rekindle_service.run_readers.metrics import read_attempt_latest, read_metric_lines, read_series
-from rekindle_service.run_readers.ranks import read_attempts
-from rekindle_service.run_readers.usage import read_usage
+from rekindle_service.run_readers.lanes import read_usage
+from rekindle_service.run_readers.log_files import last_line, read_chunk, tail_offset
+from rekindle_service.run_readers.metric_series import read_attempt_latest, read_metric_lines, read_series
+from rekindle_service.run_readers.rank_rows import read_attempts
 from rekindle_service.sanitize import strip_control
 from rekindle_service.store.projection import project
 from rekindle_service.store.tables import Job

@@ -20,7 +20,7 @@ from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankState, RankStatus
 from rekindle.contract.states import JobIntent, JobState
-from rekindle_service.api.routes.events import make_feed
+from rekindle_service.api.routes.event_routes import make_feed
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store.tables import Job
 from snapshot_files import write_snapshot

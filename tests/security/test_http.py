@@ -17,11 +17,10 @@ import pytest
 
 from e2e.waiting import until
 from job_records import record_attempt
-from rekindle_service.api import json_limits
+from rekindle_service.api import request_body
 from rekindle_service.api.downloads import Download
-from rekindle_service.api.middleware import request_body
-from rekindle_service.api.problem_details import ProblemError
-from rekindle_service.api.routes import events
+from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.routes import event_routes
 from rekindle_service.jobs.packaging import git_checkout
 from rekindle_service.run_readers.zip_stream import Member, zip_stream
 from rekindle_service.schemas.job_requests import JobCreate
@@ -136,7 +135,7 @@ def test_a_body_of_a_gigabyte_is_rejected_by_its_length_and_while_it_comes(serve
 @pytest.mark.parametrize(
     "text",
     [
-        "{" + ",".join(f'"k{number}" :{number}' for number in range(json_limits.MAX_KEYS + 1)) + "}",
+        "{" + ",".join(f'"k{number}" :{number}' for number in range(request_body.MAX_KEYS + 1)) + "}",
         "[" + "0," * 2_000_000 + "0]",
         "[" * 100_000,
         '{"a":' * 100_000,
@@ -152,7 +151,7 @@ def test_json_of_too_many_parts_is_not_parsed(served: Served, text: str) -> None
 def test_a_large_request_within_the_limits_is_validated(served: Served) -> None:
     args = ['a "[,{:\\'] * 10_000
     body = json.dumps({"script": "nowhere.py", "args": args, "env": {f"V{number}": "" for number in range(1000)}})
-    assert json_limits.violated_limit(body.encode()) is None
+    assert request_body.violated_limit(body.encode()) is None
     assert JobCreate.model_validate(json.loads(body)).args == args
     answer, content = served.request("POST", JOBS, body.encode(), {**BEARER, **JSON})
     assert answer.status == 422
@@ -173,13 +172,13 @@ def test_a_large_request_within_the_limits_is_validated(served: Served) -> None:
     ],
 )
 def test_what_is_inside_a_string_is_no_structure(text: bytes, violates: bool) -> None:
-    assert (json_limits.violated_limit(text) is not None) == violates
+    assert (request_body.violated_limit(text) is not None) == violates
 
 
 @pytest.mark.parametrize("part", [b'"', b'"\\', b'\\"', b"[", b"{", b",", b":", b"1", b" ", b'"a":'])
 def test_the_limits_are_checked_in_linear_time(part: bytes) -> None:
     """Megabytes of a part that would make a careless pattern backtrack: the test would not end."""
-    json_limits.violated_limit(part * (2_000_000 // len(part)))
+    request_body.violated_limit(part * (2_000_000 // len(part)))
 
 
 # --- threads
@@ -223,7 +222,7 @@ def test_a_silent_git_host_stops_no_other_route(served: Served, monkeypatch: pyt
 
 
 def test_listeners_have_a_limit_and_health_needs_no_thread(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "_MAX_LISTENERS", 20)
+    monkeypatch.setattr(event_routes, "_MAX_LISTENERS", 20)
     with ExitStack() as stack:
         for _ in range(20):
             client = stack.enter_context(connect(served))

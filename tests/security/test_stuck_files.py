@@ -18,7 +18,7 @@ from fakes.launching import fake_launchers
 from rekindle.contract.files import read_json
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobState
-from rekindle_service.api.routes.events import make_feed
+from rekindle_service.api.routes.event_routes import make_feed
 from rekindle_service.jobs.scheduler_health import MAX_AGE, SchedulerHealth
 from rekindle_service.scheduler.reconciler import Reconciler
 

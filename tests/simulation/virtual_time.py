@@ -10,7 +10,7 @@ from job_examples import a_job
 from rekindle.contract.states import JobState
 from rekindle_service.config.settings import Preemption
 from rekindle_service.jobs.quotas import Quotas, owner_of, slots_by_owner
-from rekindle_service.machine.devices import Machine
+from rekindle_service.machine.slots import Machine
 from rekindle_service.scheduler.allocation import Allocation, Situation, allocate
 from rekindle_service.scheduler.displacer import DisplacementRules, displacements
 from rekindle_service.scheduler.durations import Durations

@@ -11,8 +11,8 @@ from fakes.fake_slurm import FakeSlurm
 from fakes.launching import slurm_launcher
 from job_examples import a_submission
 from rekindle.contract.job import JobSpec, LaunchMode, LinkRule, SlurmOptions
+from rekindle_service.api.problems import field_errors
 from rekindle_service.api.request_conversion import submission_of
-from rekindle_service.api.validation_errors import field_errors
 from rekindle_service.config.home import Home
 from rekindle_service.launch.slurm.slurm_commands import SlurmCommands
 from rekindle_service.launch.slurm.slurm_requests import SlurmRequests, slurm_rules

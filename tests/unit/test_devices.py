@@ -13,8 +13,8 @@ from job_examples import cpu_machine, gpu_machine
 from rekindle_service.cli.checks import Level
 from rekindle_service.cli.checks.software_checks import gpus
 from rekindle_service.config.settings import Settings
-from rekindle_service.machine import devices
-from rekindle_service.machine.devices import count_on_bus, cuda_visible_devices, find_machine, visible_gpus
+from rekindle_service.machine import slots as machine_slots
+from rekindle_service.machine.slots import count_on_bus, cuda_visible_devices, find_machine, visible_gpus
 
 
 def test_cpu_slots_may_exceed_the_cores():
@@ -39,7 +39,7 @@ def test_a_job_sees_its_own_gpus_by_their_lasting_names_and_a_cpu_job_none():
 
 def test_excluded_gpus_are_no_slots(monkeypatch):
     machine = gpu_machine(4, {(0, 1): "nvlink", (1, 2): "sys"})
-    monkeypatch.setattr(devices, "_find_gpus", lambda: (list(machine.slots), list(machine.links), 4))
+    monkeypatch.setattr(machine_slots, "_find_gpus", lambda: (list(machine.slots), list(machine.links), 4))
     chosen = Settings(exclude_devices="cuda:0, GPU-0003,7")
     machine = find_machine(1, environment={}, exclude=chosen.excluded_devices)
     assert [slot.name for slot in machine.slots] == ["cuda:1", "cuda:2", "cpu:0"]

@@ -9,7 +9,7 @@ from rekindle.contract.job import LinkRule
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.settings import Quota
 from rekindle_service.jobs.quotas import Quotas
-from rekindle_service.machine.devices import Machine
+from rekindle_service.machine.slots import Machine
 from rekindle_service.scheduler.displacer import DisplacementRules, displacements
 
 NOW, LONG_AGO = 10_000.0, 1_000.0

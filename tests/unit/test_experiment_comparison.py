@@ -2,23 +2,31 @@
 
 import pytest
 
-from rekindle_service.experiments.comparison import BestResult, Measure, best_of, best_result, compare, default_measures
-from rekindle_service.experiments.goals import best_rows, guess_goal
-from rekindle_service.experiments.matrix import Trial
-from rekindle_service.experiments.wording import result_text
+from rekindle_service.experiments.comparison import (
+    BestResult,
+    MeasureColumn,
+    best_of,
+    best_result,
+    best_rows,
+    compare,
+    default_measures,
+    guess_goal,
+    result_text,
+)
+from rekindle_service.experiments.trials import Trial
 
 
 @pytest.mark.parametrize(("take", "taken"), [("last", 2.0), ("min", 1.0), ("max", 4.0), ("mean", pytest.approx(7 / 3))])
 def test_a_measure_aggregates_the_numbers_of_a_series(take, taken):
-    assert Measure("loss", take).of([1.0, None, 4.0, 2.0]) == taken
-    assert Measure("loss", take).of([]) is None
-    assert Measure("loss", take).of([None]) is None
-    assert (Measure("loss", take).of([1.0, None]) is None) is (take == "last"), "the last value was not finite"
+    assert MeasureColumn("loss", take).of([1.0, None, 4.0, 2.0]) == taken
+    assert MeasureColumn("loss", take).of([]) is None
+    assert MeasureColumn("loss", take).of([None]) is None
+    assert (MeasureColumn("loss", take).of([1.0, None]) is None) is (take == "last"), "the last value was not finite"
 
 
 def test_repeats_share_a_row_with_their_mean_and_spread():
     trials = [Trial({"--lr": lr}, repeat) for repeat in range(2) for lr in (0.1, 0.2)]
-    rows = compare(trials, [[1.0], [5.0], [3.0], [None]], [Measure("loss")])
+    rows = compare(trials, [[1.0], [5.0], [3.0], [None]], [MeasureColumn("loss")])
     assert [(row.parameters, row.trials, row.values, row.spread) for row in rows] == [
         ({"--lr": 0.1}, [0, 2], [2.0], [(1.0, 3.0)]),
         ({"--lr": 0.2}, [1, 3], [5.0], [None]),
@@ -27,7 +35,7 @@ def test_repeats_share_a_row_with_their_mean_and_spread():
 
 def test_the_headline_is_the_best_row_of_the_first_measure_with_a_goal():
     trials = [Trial({"--lr": lr}, 0) for lr in (0.1, 0.2, 0.3)]
-    measures = [Measure("steps"), Measure("loss"), Measure("accuracy")]
+    measures = [MeasureColumn("steps"), MeasureColumn("loss"), MeasureColumn("accuracy")]
     rows = compare(trials, [[1.0, 0.5, 9.0], [1.0, 0.25, 1.0], [1.0, None, 1.0]], measures)
     assert best_result(rows, measures) == BestResult("loss", "min", 0.25, {"--lr": 0.2}, 0.25, 0.5)
     assert best_result(rows, measures[:1]) == BestResult("steps", None, None, None, 1.0, 1.0)
@@ -61,7 +69,7 @@ RECIPES = [{"recipe": "dp", "ranks": 1}, {"recipe": "ddp", "ranks": 2, "--lr-rul
     ids=["all else equal", "fewer parameters", "no number", "zero", "no such row", "a switch is no number"],
 )
 def test_a_relative_measure_is_divided_by_the_row_that_agrees_in_everything_else(trials, numbers, relative_to, ratios):
-    measure = Measure("speed", relative_to=relative_to)
+    measure = MeasureColumn("speed", relative_to=relative_to)
     rows = compare([Trial(parameters, 0) for parameters in trials], [[number] for number in numbers], [measure])
     assert [row.values for row in rows] == [[ratio] for ratio in ratios]
 
@@ -72,10 +80,10 @@ def test_without_measures_the_last_of_every_metric_is_shown():
 
 
 def test_a_heading_names_metric_aggregation_and_baseline():
-    assert Measure("loss").heading == "loss"
-    assert Measure("speed", "max").heading == "max speed"
-    assert Measure("speed", relative_to={"ranks": 1}).heading == "speed / ranks=1"
-    assert Measure("speed", title="speed-up").heading == "speed-up"
+    assert MeasureColumn("loss").heading == "loss"
+    assert MeasureColumn("speed", "max").heading == "max speed"
+    assert MeasureColumn("speed", relative_to={"ranks": 1}).heading == "speed / ranks=1"
+    assert MeasureColumn("speed", title="speed-up").heading == "speed-up"
 
 
 def test_the_name_of_a_metric_shows_what_is_better_unless_its_goal_is_declared() -> None:
@@ -97,8 +105,8 @@ def test_the_name_of_a_metric_shows_what_is_better_unless_its_goal_is_declared()
         "": None,
     }
     assert {metric: guess_goal(metric) for metric in goals} == goals
-    assert Measure("loss").direction == "min"
-    assert Measure("loss", goal="max").direction == "max"
+    assert MeasureColumn("loss").direction == "min"
+    assert MeasureColumn("loss", goal="max").direction == "max"
 
 
 def test_rows_are_best_only_where_another_one_is_worse() -> None:
@@ -111,7 +119,7 @@ def test_rows_are_best_only_where_another_one_is_worse() -> None:
 
 
 def test_each_measure_has_its_best_rows() -> None:
-    measures = [Measure("loss"), Measure("accuracy"), Measure("lr")]
+    measures = [MeasureColumn("loss"), MeasureColumn("accuracy"), MeasureColumn("lr")]
     trials = [Trial({"--lr": lr}, 0) for lr in (1, 2)]
     rows = compare(trials, [[0.5, 0.9, 1.0], [0.4, 0.8, 2.0]], measures)
     assert best_of(rows, measures) == [[1], [0], []]

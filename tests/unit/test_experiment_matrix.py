@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rekindle_service.experiments import built_in
-from rekindle_service.experiments.matrix import JOB_FIELDS, Trial, count, expand, job_request, label
+from rekindle_service.experiments.trials import JOB_FIELDS, Trial, count, expand, job_request, label
 
 _VALUES = st.lists(st.integers() | st.booleans() | st.text(max_size=3), min_size=1, max_size=3)
 _MATRICES = st.lists(st.dictionaries(st.sampled_from(["--a", "--b", "ranks"]), _VALUES, min_size=1), max_size=3)

@@ -1,6 +1,5 @@
 import pytest
 
-from rekindle_service.machine.devices import Slot
 from rekindle_service.machine.gpu_report import (
     GpuReport,
     GpuState,
@@ -10,6 +9,7 @@ from rekindle_service.machine.gpu_report import (
     xid_faults,
 )
 from rekindle_service.machine.health import DeviceUser
+from rekindle_service.machine.slots import Slot
 
 GIB = 1 << 30
 

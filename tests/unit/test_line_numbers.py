@@ -6,7 +6,7 @@ import pytest
 
 from rekindle.contract.files import can_punch_holes
 from rekindle.keeper.observers.log_growth import LogLimit
-from rekindle_service.run_readers.line_numbers import line_number
+from rekindle_service.run_readers.log_files import line_number
 
 
 def test_lines_are_numbered_from_one_also_while_the_log_grows(tmp_path: Path) -> None:

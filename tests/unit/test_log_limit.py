@@ -8,9 +8,19 @@ import pytest
 
 from rekindle.contract.files import HOLE_BLOCK, can_punch_holes
 from rekindle.keeper.observers.log_growth import LogLimit
+from rekindle_service.run_readers.log_files import (
+    SAME_LENGTH,
+    Span,
+    data_spans,
+    hole_at,
+    hole_note,
+    iter_bytes,
+    read_chunk,
+    tail_offset,
+    total_size,
+    without_holes,
+)
 from rekindle_service.run_readers.log_search import SearchLimits, search
-from rekindle_service.run_readers.log_spans import Span, data_spans, hole_at, hole_note, total_size, without_holes
-from rekindle_service.run_readers.logs import SAME_LENGTH, iter_bytes, read_chunk, tail_offset
 
 LIMIT = 1 << 20
 

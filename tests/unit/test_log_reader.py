@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle_service.run_readers.logs import last_line, read_chunk, tail_offset
+from rekindle_service.run_readers.log_files import last_line, read_chunk, tail_offset
 
 
 def read_all(file: BinaryIO, limit: int) -> str:

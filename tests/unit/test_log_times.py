@@ -12,7 +12,7 @@ from rekindle.contract.run_dir.attempt_samples import LogName, LogSizes, valid_s
 from rekindle.contract.run_dir.paths import AttemptDir, RunDir
 from rekindle.keeper.observers import log_growth as observer
 from rekindle.keeper.observers.log_growth import LogTimesWriter, merge
-from rekindle_service.run_readers.log_times import read_log_times
+from rekindle_service.run_readers.log_timeline import read_log_times
 
 OUT, ERR = LogName(0, "stdout"), LogName(0, "stderr")
 ATTEMPT = AttemptInfo(1)

@@ -13,8 +13,7 @@ from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.attempt_samples import LogName, LogSizes
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
 from rekindle.keeper.observers.log_growth import LogLimit
-from rekindle_service.run_readers.log_levels import LogLevel, level_of
-from rekindle_service.run_readers.merged_log import MergedLog, Position, ReadLimits, TimedLine
+from rekindle_service.run_readers.merged_log import LogLevel, MergedLog, Position, ReadLimits, TimedLine, level_of
 
 ATTEMPT = AttemptInfo(1)
 

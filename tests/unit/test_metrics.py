@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle_service.run_readers.downsampling import DownsampledSeries, Point
-from rekindle_service.run_readers.metrics import read_metric_lines, read_series
+from rekindle_service.run_readers.metric_series import DownsampledSeries, Point, read_metric_lines, read_series
 
 
 def points(values: list[float | None]) -> list[Point]:

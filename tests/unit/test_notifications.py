@@ -11,9 +11,8 @@ from pydantic import ValidationError
 from job_examples import a_job
 from rekindle_service.config.notification_targets import EventType, NotificationTarget
 from rekindle_service.config.settings import Settings
-from rekindle_service.notifications.command_hook import hook_environment
-from rekindle_service.notifications.payload import DeliveryResult, build_payload, event_type
-from rekindle_service.notifications.webhook import delivery_of, signature
+from rekindle_service.notifications.channels import DeliveryResult, delivery_of, hook_environment, signature
+from rekindle_service.notifications.payload import build_payload, event_type
 from rekindle_service.store.tables import Attempt, Event
 
 _SECRET = "a secret of the tests"

@@ -13,7 +13,7 @@ from rekindle_service.config.home import new_job_id
 from rekindle_service.jobs.submitter import new_job
 from rekindle_service.jobs.validation import validate
 from rekindle_service.launch.placement import device_errors, place_here
-from rekindle_service.machine.devices import Machine
+from rekindle_service.machine.slots import Machine
 from rekindle_service.scheduler.allocation import Situation, allocate
 from rekindle_service.schemas.experiment_json import ExperimentCreate
 

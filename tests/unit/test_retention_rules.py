@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rekindle_service.retention.rules import Item, ItemKind, Rules, Snapshot, StoredJob, plan_jobs
+from rekindle_service.retention.rules import Item, ItemKind, Rules, SpareSnapshot, StoredJob, plan_jobs
 
 DAY = 24 * 3600.0
 NOW = 1000 * DAY
@@ -15,7 +15,7 @@ def a_stored_job(name: str, ended: float | None, **fields: Any) -> StoredJob:
     return StoredJob(id=name, name=name, ended_at=ended_at, **{**defaults, **fields})
 
 
-def plan(rules: Rules, *jobs: StoredJob, snapshots: dict[str, list[Snapshot]] | None = None) -> list[Item]:
+def plan(rules: Rules, *jobs: StoredJob, snapshots: dict[str, list[SpareSnapshot]] | None = None) -> list[Item]:
     return plan_jobs(jobs, rules, NOW, lambda job: (snapshots or {}).get(job.id, []), lambda _: 10)
 
 
@@ -24,27 +24,27 @@ def kinds(items: list[Item]) -> list[tuple[str, ItemKind, str]]:
 
 
 def test_nothing_is_removed_without_rules_or_by_a_clock_that_was_set_back() -> None:
-    assert plan(Rules(), a_stored_job("a", 900), snapshots={"a": [Snapshot("1", 10)]}) == []
-    assert plan(Rules(jobs_days=0, logs_days=0, snapshots_days=0), a_stored_job("future", -5)) == []
+    assert plan(Rules(), a_stored_job("a", 900), snapshots={"a": [SpareSnapshot("1", 10)]}) == []
+    assert plan(Rules(keep_jobs_days=0, keep_logs_days=0, keep_snapshots_days=0), a_stored_job("future", -5)) == []
 
 
 def test_a_finished_job_is_removed_by_its_age_unless_a_snapshot_of_it_is_pinned() -> None:
     jobs = [a_stored_job("old", 31), a_stored_job("new", 29), a_stored_job("runs", None)]
-    items = plan(Rules(jobs_days=30), *jobs, a_stored_job("pinned", 31, pinned=True))
+    items = plan(Rules(keep_jobs_days=30), *jobs, a_stored_job("pinned", 31, pinned=True))
     assert kinds(items) == [("old", ItemKind.JOB, "old")]
     assert items[0].reason == "it ended more than 30 days ago (keep_jobs_days)"
 
 
 def test_a_job_that_is_removed_whole_is_named_once() -> None:
-    rules = Rules(jobs_days=10, snapshots_days=5, logs_days=5, jobs_bytes=0)
-    spared = {"a": [Snapshot("1", 10)], "b": [Snapshot("2", 20)]}
+    rules = Rules(keep_jobs_days=10, keep_snapshots_days=5, keep_logs_days=5, jobs_bytes=0)
+    spared = {"a": [SpareSnapshot("1", 10)], "b": [SpareSnapshot("2", 20)]}
     items = plan(rules, a_stored_job("a", 11), a_stored_job("b", 6, pinned=True), snapshots=spared)
     assert kinds(items) == [("a", ItemKind.JOB, "a"), ("b", ItemKind.SNAPSHOT, "2"), ("b", ItemKind.LOGS, "b")]
 
 
 def test_a_limit_of_space_takes_spared_snapshots_first_then_jobs_that_succeeded_oldest_first() -> None:
     jobs = [a_stored_job("a", 3, succeeded=True), a_stored_job("b", 5), a_stored_job("c", 4, succeeded=True)]
-    spared = {"a": [Snapshot("1", 10), Snapshot("2", 20)], "b": [Snapshot("1", 15)]}
+    spared = {"a": [SpareSnapshot("1", 10), SpareSnapshot("2", 20)], "b": [SpareSnapshot("1", 15)]}
     assert kinds(plan(Rules(jobs_bytes=300), *jobs, snapshots=spared)) == []
     first = [("b", ItemKind.SNAPSHOT, "1"), ("a", ItemKind.SNAPSHOT, "1")]
     assert kinds(plan(Rules(jobs_bytes=280), *jobs, snapshots=spared)) == first

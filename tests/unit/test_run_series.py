@@ -5,9 +5,8 @@ import pytest
 
 from rekindle.contract.files import append_line
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle_service.run_readers import metrics
-from rekindle_service.run_readers.downsampling import Point
-from rekindle_service.run_readers.metrics import read_run_series
+from rekindle_service.run_readers import metric_series
+from rekindle_service.run_readers.metric_series import Point, read_run_series
 
 
 def points_in_memory() -> int:
@@ -32,8 +31,8 @@ def test_only_the_latest_series_of_a_running_job_stay_in_memory(tmp_path: Path) 
 def test_what_has_not_changed_is_not_read_again_until_others_need_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "_cache", metrics.SeriesCache())
-    monkeypatch.setattr(metrics, "_MAX_CACHED_POINTS", 2 * (metrics._RUN_OVERHEAD + 4))
+    monkeypatch.setattr(metric_series, "_cache", metric_series.SeriesCache())
+    monkeypatch.setattr(metric_series, "_MAX_CACHED_POINTS", 2 * (metric_series._RUN_OVERHEAD + 4))
     one, other, another = (RunDir(tmp_path / name) for name in ("one", "other", "another"))
     for run_dir in (one, other, another):
         add(run_dir, 1, 2, 3, 4)
@@ -45,7 +44,7 @@ def test_what_has_not_changed_is_not_read_again_until_others_need_its_place(
 
 
 def test_series_too_long_to_be_kept_are_read_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "_MAX_CACHED_POINTS", 10)
+    monkeypatch.setattr(metric_series, "_MAX_CACHED_POINTS", 10)
     run_dir = RunDir(tmp_path / "run")
     add(run_dir, *range(20))
     assert len(read_run_series(run_dir)["loss"]) == len(read_run_series(run_dir)["loss"]) == 20

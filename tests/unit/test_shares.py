@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from job_examples import gpu_machine
-from rekindle_service.machine.shares import free_shares, fullest_first, slots_with_room
+from rekindle_service.machine.slots import free_shares, fullest_first, slots_with_room
 
 
 def names(slots):

@@ -12,7 +12,7 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.observers import tensorboard
 from rekindle.keeper.observers.checkpoint_files import walk_files
 from rekindle.keeper.observers.tensorboard import TensorBoardImport, prefix_of, writer_of
-from rekindle_service.run_readers.metrics import read_attempt_latest, read_attempt_series
+from rekindle_service.run_readers.metric_series import read_attempt_latest, read_attempt_series
 
 Curves = dict[str, list[tuple[int, float | None]]]
 

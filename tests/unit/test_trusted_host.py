@@ -1,6 +1,6 @@
 import pytest
 
-from rekindle_service.api.middleware.trusted_host import TrustedHostMiddleware, host_name
+from rekindle_service.api.middleware import TrustedHostMiddleware, host_name
 
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 compared with, not bound to
 

@@ -7,8 +7,7 @@ import time
 from dataclasses import dataclass
 
 from rekindle_service.access.permissions import PERSON, Identity, Scope, Via
-from rekindle_service.config.home import new_job_id
-from rekindle_service.config.unix_users import server_user
+from rekindle_service.config.home import new_job_id, server_user
 from rekindle_service.store import Store
 from rekindle_service.store.tables import AccessToken
 
@@ -25,7 +24,7 @@ class TokenError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class NewToken:
+class CreatedToken:
     """``secret`` exists only here: it is shown once."""
 
     row: AccessToken
@@ -59,7 +58,7 @@ class Tokens:
 
     def create(
         self, person: str, scope: Scope, created_by: str, *, seconds: float | None = None, note: str = ""
-    ) -> NewToken:
+    ) -> CreatedToken:
         """A new token, valid for ``seconds`` (None: until it is revoked). Raises TokenError and StorageError."""
         if PERSON.fullmatch(person) is None:
             raise TokenError("person", "must be a name of 1 to 64 letters, digits, and . _ @ - after the first")
@@ -77,7 +76,7 @@ class Tokens:
         self._store.access.add_token(row)
         with self._lock:
             self._rows[row.digest] = row
-        return NewToken(row, secret)
+        return CreatedToken(row, secret)
 
     def all(self, person: str | None = None) -> list[AccessToken]:
         """Every token, also revoked and expired ones, oldest first; ``person``: only theirs."""

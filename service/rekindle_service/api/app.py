@@ -3,76 +3,101 @@
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.openapi.utils import get_openapi
+from fastapi.params import Query
+from fastapi.routing import APIRoute
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from rekindle_service.api.auth import AuthMiddleware
 from rekindle_service.api.dependencies import AppState
-from rekindle_service.api.middleware.auth import AuthMiddleware
-from rekindle_service.api.middleware.compression import CompressionMiddleware
-from rekindle_service.api.middleware.request_body import RequestBodyMiddleware
-from rekindle_service.api.middleware.responses import ClientDisconnectMiddleware, SecurityHeadersMiddleware
-from rekindle_service.api.middleware.trusted_host import TrustedHostMiddleware
-from rekindle_service.api.problem_details import RESPONSES, Problem, install_problem_handlers
-from rekindle_service.api.problem_types import PROBLEM_TYPES
-from rekindle_service.api.query_params import STRICT_QUERY
-from rekindle_service.api.resource_errors import install_resource_handlers
-from rekindle_service.api.routes import (
-    access,
-    api_page,
-    attempts,
-    bundles,
-    disk,
-    environment,
-    events,
-    experiments,
-    job_queue,
-    jobs,
-    log_lines,
-    logs,
-    machine,
-    metrics,
-    monitoring,
-    overview,
-    ranks,
-    recipes,
-    snapshots,
-    story,
+from rekindle_service.api.middleware import (
+    ClientDisconnectMiddleware,
+    SecurityHeadersMiddleware,
+    TrustedHostMiddleware,
 )
-from rekindle_service.api.routes.pages import error_page, install_pages
+from rekindle_service.api.pages import error_page, install_pages
+from rekindle_service.api.problem_types import PROBLEM_TYPES
+from rekindle_service.api.problems import RESPONSES, Problem, ProblemError, install_problem_handlers
+from rekindle_service.api.request_body import RequestBodyMiddleware
+from rekindle_service.api.routes import (
+    access_routes,
+    code_routes,
+    disk_routes,
+    event_routes,
+    experiment_routes,
+    history_routes,
+    job_routes,
+    log_routes,
+    machine_routes,
+    merged_log_routes,
+    metric_routes,
+    monitoring,
+    queue_routes,
+    rank_routes,
+    snapshot_routes,
+)
 from rekindle_service.api.static_files import page_files
 from rekindle_service.loading import PARSING
+from rekindle_service.submission import FieldError
+from rekindle_service.suggestions import did_you_mean
 
 _MODULES = (
-    jobs,
-    job_queue,
-    overview,
-    attempts,
-    story,
-    ranks,
-    logs,
-    log_lines,
-    metrics,
-    snapshots,
-    environment,
-    bundles,
-    recipes,
-    experiments,
-    machine,
-    disk,
-    events,
-    access,
+    job_routes,
+    queue_routes,
+    history_routes,
+    rank_routes,
+    log_routes,
+    merged_log_routes,
+    metric_routes,
+    snapshot_routes,
+    code_routes,
+    experiment_routes,
+    machine_routes,
+    disk_routes,
+    event_routes,
+    access_routes,
 )
 API_ROUTERS: tuple[APIRouter, ...] = tuple(module.router for module in _MODULES)
 
+_MAX_ERRORS = 20
+_NOT_COMPRESSED = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "text/plain", "application/octet-stream")
+"""Streams, logs and downloads: a client counts their bytes."""
+
+
+async def _reject_unknown(request: Request) -> None:
+    """Raise ProblemError (422) for a query parameter that the route does not have: it may be misspelt."""
+    if not request.query_params:
+        return
+    known = _known(request.scope["route"])
+    unknown = [name for name in request.query_params if name not in known]
+    if unknown:
+        listed = f"known are: {', '.join(known)}" if known else "this route has none"
+        errors = [
+            FieldError(name, "unknown query parameter", request.query_params[name], did_you_mean(name, known) or listed)
+            for name in unknown[:_MAX_ERRORS]
+        ]
+        detail = f"{request.method} {request.url.path} has no query parameter {unknown[0][:100]!r}; {listed}"
+        raise ProblemError(422, "invalid-request", detail, errors=errors)
+
+
+def _known(route: APIRoute) -> list[str]:
+    """The names of the query parameters that a route and its dependencies declare."""
+    return [field.alias for field in get_flat_params(route.dependant) if isinstance(field.field_info, Query)]
+
+
+_STRICT_QUERY = Depends(_reject_unknown)
+
 
 def create_app(state: AppState) -> FastAPI:
-    """Starts nothing; the caller closes the parts of ``state``."""
+    """Make the application. It starts nothing; the caller closes the parts of ``state``."""
     app = FastAPI(
         title="rekindle",
         version=version("rekindle"),
         description="A fault-tolerant job service for torchrun.",
-        docs_url=None,  # its page loads scripts from other sites: see ``routes.api_page``
+        docs_url=None,  # its page loads scripts from other sites: see ``pages.api_page``
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -80,16 +105,20 @@ def create_app(state: AppState) -> FastAPI:
     app.mount("/static", page_files())  # first: each page loads some, and the router tries one route after the other
     for router in API_ROUTERS:
         app.include_router(
-            router, prefix="/api/v1", dependencies=[monitoring.BEARER, STRICT_QUERY], responses=RESPONSES
+            router, prefix="/api/v1", dependencies=[monitoring.BEARER, _STRICT_QUERY], responses=RESPONSES
         )
-    app.include_router(monitoring.router, dependencies=[STRICT_QUERY])
+    app.include_router(monitoring.router, dependencies=[_STRICT_QUERY])
     install_pages(app)
-    app.include_router(api_page.router)
     install_problem_handlers(app, error_page)
-    install_resource_handlers(app)
     app.add_middleware(ClientDisconnectMiddleware)
-    app.add_middleware(CompressionMiddleware)
-    app.add_middleware(RequestBodyMiddleware, streamed=(f"/api/v1{bundles.PATH}",))
+    app.add_middleware(
+        GZipMiddleware,
+        minimum_size=1000,  # bytes; a smaller response fits one packet anyway
+        compresslevel=5,
+        thread_minimum_size=64_000,  # bytes; more takes milliseconds, in which the event loop would serve nobody else
+        exclude_content_types=_NOT_COMPRESSED,
+    )
+    app.add_middleware(RequestBodyMiddleware, streamed=(f"/api/v1{code_routes.BUNDLES_PATH}",))
     app.add_middleware(AuthMiddleware, access=state.access)
     app.add_middleware(TrustedHostMiddleware, host=state.host, public_host=state.public_host)
     app.add_middleware(SecurityHeadersMiddleware)

@@ -3,30 +3,28 @@
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import Depends, Header, Path, Query, Request
+from pydantic import StringConstraints
 
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle_service.access.control import AccessControl
+from rekindle_service.access.access_control import AccessControl
 from rekindle_service.access.permissions import Identity, Permissions
-from rekindle_service.api.event_stream.single_flight import SingleFlightCache
-from rekindle_service.api.job_json import JobJson
-from rekindle_service.api.permissions import IdentityDep, require_access
-from rekindle_service.api.problem_details import ProblemError
-from rekindle_service.api.serializers import job_public, overview_job, queued_job
-from rekindle_service.config.home import Home, is_job_id
+from rekindle_service.api.auth import IdentityDep, require_access
+from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.shared_results import JobJson, SingleFlightCache
+from rekindle_service.config.home import Home, is_job_id, server_user
 from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.scheduler_health import Prospect, SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
-from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.monitor import MachineMonitor
-from rekindle_service.retention.retention import Retention
-from rekindle_service.run_readers.ranks import rank_numbers, read_attempts
+from rekindle_service.machine.slots import Machine
+from rekindle_service.retention.pruner import Pruner
+from rekindle_service.run_readers.rank_rows import rank_numbers, read_attempts
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 
@@ -53,7 +51,7 @@ class AppState:
     machine: Machine
     devices: DeviceStates
     monitor: MachineMonitor
-    retention: Retention
+    retention: Pruner
     submitter: Submitter
     access: AccessControl
     host: str
@@ -67,15 +65,13 @@ class AppState:
     isolation: str = ""  # one sentence: from what jobs are kept apart
     quotas: Quotas = field(default_factory=Quotas)
     fair_share_days: float = 7.0
-    polls: SingleFlightCache = field(default_factory=SingleFlightCache)
     listeners: Listeners = field(default_factory=Listeners)
-    listed_jobs: JobJson = field(default_factory=partial(JobJson, job_public))
-    queued_jobs: JobJson = field(default_factory=partial(JobJson, queued_job))
-    overview_jobs: JobJson = field(default_factory=partial(JobJson, overview_job))
+    polls: SingleFlightCache = field(default_factory=SingleFlightCache)
+    job_json: JobJson = field(default_factory=JobJson)
 
 
 async def _app_state(request: Request) -> AppState:
-    """A coroutine, since a function would wait for one of the threads that all routes share."""
+    """Return the parts. A coroutine, since a function would wait for one of the threads that all routes share."""
     state: AppState = request.app.state.rekindle
     return state
 
@@ -97,6 +93,29 @@ def _changeable_by(identity: IdentityDep) -> str | None:
 
 ChangeableBy = Annotated[str | None, Depends(_changeable_by)]
 """The one owner whose jobs the request may change, "" for none; None: those of everybody."""
+
+
+_IDEMPOTENCY_KEY = (
+    "Makes a retry safe: a key of your choice, up to 200 visible ASCII characters, such as a UUID. A repeated request "
+    "with the same key and body creates nothing and returns what the first one created; with another body it is "
+    "rejected (422). A key is valid as long as what it created exists"
+)
+
+
+def _scoped_key(
+    identity: IdentityDep,
+    idempotency_key: Annotated[
+        Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", max_length=200)] | None,
+        Header(alias="Idempotency-Key", description=_IDEMPOTENCY_KEY),
+    ] = None,
+) -> str | None:
+    """The key as it is stored: keys of one person never return a job of another. Only one may have no prefix."""
+    if idempotency_key is None or identity.person == server_user():
+        return idempotency_key
+    return f"{identity.person} {idempotency_key}"
+
+
+IdempotencyKeyDep = Annotated[str | None, Depends(_scoped_key)]
 
 
 def submitted_by(state: AppState, identity: Identity, readable_by: str | None) -> dict[str, Any]:

@@ -1,18 +1,17 @@
 """Files as responses, which jobs and the deletion of jobs may change or remove while they are sent."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any
 
-import anyio
 import structlog
 from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Send
 
-from rekindle_service.api.middleware.connection import connection_of
-from rekindle_service.api.problem_details import ProblemError
+from rekindle_service.api.problems import ProblemError
 
 _log = structlog.get_logger(__name__)
+
+ZIP = "application/zip"
 
 
 class Download(StreamingResponse):
@@ -40,21 +39,23 @@ class Download(StreamingResponse):
         super().__init__(chain((first,), chunks), status_code, {**(headers or {}), **sized}, media_type)
         self._length = length
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.body_iterator = self._to_the_end(self.body_iterator, scope)
-        await super().__call__(scope, receive, send)
-
-    async def _to_the_end(self, chunks: AsyncIterable[Any], scope: Scope) -> AsyncIterator[bytes]:
+    async def stream_response(self, send: Send) -> None:
+        """Omit the last message of an incomplete download: the server then closes the connection."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         sent, reason = 0, "a file has become shorter"
         try:
-            async for chunk in chunks:
+            async for chunk in self.body_iterator:
                 sent += len(chunk)
-                yield chunk
-            if self._length is None or sent == self._length:
-                return
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except OSError as error:
             reason = str(error)
-        _log.warning("A download is incomplete", path=scope["path"], reason=reason, bytes=sent)
-        if (connection := connection_of(scope)) is not None:
-            connection.abort()
-            await anyio.sleep_forever()  # until the server reports that the connection is closed
+        else:
+            if self._length is None or sent == self._length:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                return
+        _log.warning("A download is incomplete", reason=reason, bytes=sent)
+
+
+def attachment(name: str) -> dict[str, str]:
+    """Headers that make a browser save the response as a file."""
+    return {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rekindle_service.api.problem_details import ProblemError
+from rekindle_service.api.problems import ProblemError
 from rekindle_service.store import Store
 from rekindle_service.store.job_queries import MIN_ID_PREFIX, Lookup, Row
 from rekindle_service.store.tables import Experiment, Job

@@ -1,5 +1,6 @@
 """Pages of results, as every list route returns them."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
@@ -33,19 +34,15 @@ def paginate(items: Sequence[T], params: PageParams, position: Callable[[T], int
     ``position`` ascends along the list, and that of an item stays the same whatever is added or removed before it; by
     default it is the index.
     """
-    if position is None:
-        return _by_index(items, params)
-    positions = [position(item) for item in items]
-    after = params.cursor
-    rest = [(at, item) for at, item in zip(positions, items, strict=True) if after is None or at > after]
-    page = rest[: params.limit]
-    return Page(items=[item for _, item in page], next=str(page[-1][0]) if len(page) < len(rest) else None)
-
-
-def _by_index(items: Sequence[T], params: PageParams) -> Page[T]:
-    first = 0 if params.cursor is None else max(0, params.cursor + 1)
+    if params.cursor is None:
+        first = 0
+    else:
+        first = max(0, params.cursor + 1) if position is None else bisect_right(items, params.cursor, key=position)
     end = len(items) if params.limit is None else min(len(items), first + params.limit)
-    return Page(items=list(items[first:end]), next=str(end - 1) if first < end < len(items) else None)
+    if not first < end < len(items):
+        return Page(items=list(items[first:end]))
+    last = end - 1 if position is None else position(items[end - 1])
+    return Page(items=list(items[first:end]), next=str(last))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,25 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rekindle.contract.job import HIDDEN, JobSpec, TargetKind
-from rekindle_service.api.validation_errors import field_errors
+from rekindle_service.api.problems import field_errors
 from rekindle_service.config.home import new_job_id
 from rekindle_service.experiments import built_in
-from rekindle_service.experiments.job_array import array_trials, index_of, parse_array, with_index
-from rekindle_service.experiments.matrix import MAX_JOBS, Trial, count, expand, job_request, label
-from rekindle_service.experiments.submitter import TrialSubmission, in_experiment
+from rekindle_service.experiments.experiment_submitter import TrialSubmission, in_experiment
+from rekindle_service.experiments.trials import (
+    MAX_JOBS,
+    Trial,
+    array_trials,
+    count,
+    expand,
+    index_of,
+    job_request,
+    label,
+    parse_array,
+    with_index,
+)
 from rekindle_service.jobs.idempotency import IdempotencyKey
-from rekindle_service.machine.devices import Machine
-from rekindle_service.machine.hardware import describe
+from rekindle_service.machine.monitor import describe_machine
+from rekindle_service.machine.slots import Machine
 from rekindle_service.schemas.experiment_json import ExperimentCreate
 from rekindle_service.schemas.fields import MAX_NAME_LENGTH
 from rekindle_service.schemas.job_requests import JobCreate, JobOptions, SlurmRequest
@@ -107,7 +117,7 @@ def plan_experiment(body: ExperimentCreate, machine: Machine) -> tuple[Experimen
         title=request.title,
         command=_command(body),
         definition=_definition(request),
-        machine=describe(machine),
+        machine=describe_machine(machine),
         notes=notes,
         created_at=time.time(),
     )

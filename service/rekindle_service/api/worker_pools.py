@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 import anyio
 import anyio.to_thread
 
-from rekindle_service.api.problem_details import ProblemError
+from rekindle_service.api.problems import ProblemError
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -14,8 +14,13 @@ from pydantic_settings import SettingsError
 
 from rekindle_service.client import Client, FieldProblem, Job, ProblemError
 from rekindle_service.client.api_connection import drop_unset
-from rekindle_service.config.client_settings import PREFIX, ClientSettings
-from rekindle_service.config.home_file import default_home, read_settings_file, settings_file
+from rekindle_service.config.client_settings import (
+    PREFIX,
+    ClientSettings,
+    default_home,
+    read_settings_file,
+    settings_file,
+)
 from rekindle_service.config.notification_targets import NotificationTarget
 from rekindle_service.config.settings import Quota, Settings, unknown_variables
 from rekindle_service.sanitize import sanitize_line

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from rekindle_service.client.calls import ApiCalls
 from rekindle_service.client.models import Attempt, Job
 from rekindle_service.client.reconnect import is_settled
-from rekindle_service.run_readers.log_spans import hole_note
+from rekindle_service.run_readers.log_files import hole_note
 from rekindle_service.sanitize import strip_control
 
 _POLL_INTERVAL = 0.3  # seconds

@@ -12,6 +12,7 @@ __all__ = [
     "BuiltIn",
     "Checkpoint",
     "Code",
+    "ComparisonRow",
     "Configuration",
     "Device",
     "DeviceUser",
@@ -53,7 +54,6 @@ __all__ = [
     "RankGroup",
     "RankRange",
     "RankState",
-    "Row",
     "SameError",
     "Scope",
     "Slurm",
@@ -804,7 +804,7 @@ class PruneResult(TypedDict):
     failures: list[PruneFailure]
 
 
-class Row(TypedDict):
+class ComparisonRow(TypedDict):
     """One combination of parameters."""
 
     parameters: dict[str, str | int | float | bool | None]
@@ -851,7 +851,7 @@ class Experiment(TypedDict):
     goals: list[Literal["min", "max"] | None]
     best: list[list[int]]
     logged: list[str]
-    rows: list[Row]
+    rows: list[ComparisonRow]
     trials: list[Trial]
 
 

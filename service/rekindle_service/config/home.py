@@ -1,11 +1,13 @@
-"""The home: the directory of the database, the token and every run, owned by one live server."""
+"""The home: the directory of the database, the token and every run, owned by one live server and its user."""
 
 import fcntl
 import os
+import pwd
 import re
 import secrets
 import shutil
 import time
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -13,16 +15,16 @@ from rekindle.contract.files import atomic_write, read_json, write_json
 from rekindle.contract.locks import ExclusiveLock, LockHeldError, lock_holder
 from rekindle.contract.run_dir.paths import RunDir
 
-_JOB_ID = re.compile(r"[a-z0-9]{10}")
-_OPEN_TO_OTHERS = 0o077
 DELETED = ".deleted-"
 """Prefix of the names in ``runs`` of what is to be removed."""
-_TRAVERSE = 0o011  # of a home whose jobs run as other users
-_HOME_FILES = ("server.lock", "rekindle.toml", "server.log")  # any of them is made by a server, or for one
-
 
 MIN_FREE_BYTES = 100 << 20
 """Less free space than this, and the server is not ready: it accepts and starts no job."""
+
+_JOB_ID = re.compile(r"[a-z0-9]{10}")
+_OPEN_TO_OTHERS = 0o077
+_TRAVERSE = 0o011  # of a home whose jobs run as other users
+_HOME_FILES = ("server.lock", "rekindle.toml", "server.log")  # any of them is made by a server, or for one
 
 
 class HomeInUseError(Exception):
@@ -40,7 +42,7 @@ class Home:
         self.socket = root / "rekindle.sock"  # for users of this machine, who need no token there
         self.server_lock = root / "server.lock"  # held by the one live server of this home
         self.runs = root / "runs"
-        self.experiments = root / "experiments"  # one file each; see ``experiments.records``
+        self.experiments = root / "experiments"  # one file each; see ``experiments.experiment_records``
         self.backups = root / "backups"  # of the database
         self.bundles = root / "bundles"  # uploaded code, each bundle unpacked in a directory named by its hash
         self.worker_path = root / "worker-path"  # holds ``rekindle`` alone, for the PYTHONPATH of other interpreters
@@ -109,7 +111,7 @@ class Home:
             directory.chmod(0o711 if traversable else 0o700)
 
     def close_files(self) -> None:
-        """What a server of other settings has left open to others behind a closed directory."""
+        """Close to others what a server of other settings has left open behind a closed directory."""
         for entry in os.scandir(self.root):
             mode = entry.stat(follow_symlinks=False).st_mode & 0o777
             if mode & _OPEN_TO_OTHERS and not entry.is_symlink() and entry.name not in ("runs", "worker-path"):
@@ -185,3 +187,21 @@ def new_job_id() -> str:
 
 def is_job_id(text: str) -> bool:
     return _JOB_ID.fullmatch(text) is not None
+
+
+@lru_cache(maxsize=1024)
+def user_name(uid: int) -> str:
+    """The name of a user, or ``uid-1234`` for a number without an account, as in a container."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid-{uid}"
+
+
+def server_uid() -> int:
+    return os.geteuid()
+
+
+def server_user() -> str:
+    """The name of the user who runs this process: the owner of the home, and of its token."""
+    return user_name(server_uid())

@@ -1,22 +1,53 @@
 """The table of an experiment: a row for each combination of parameters, a column for each measure. Pure."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
 from rekindle.contract.field_texts import DESCRIBED
-from rekindle_service.experiments.goals import Goal, best_rows, guess_goal
-from rekindle_service.experiments.matrix import Parameters, Trial, label
+from rekindle_service.experiments.trials import Parameters, Trial, format_value, label
 
+Goal = Literal["min", "max"]
 Aggregation = Literal["last", "min", "max", "mean"]
 
+_LOW = (
+    "loss error err errors wer cer mse rmse mae mape nll bpc bpb perplexity ppl fid kl "
+    "ms us ns s sec seconds time latency duration memory load overhead"
+)
+_HIGH = (
+    "acc accuracy acc1 acc5 top1 top5 f1 auc auroc precision recall map iou dice miou bleu rouge r2 score reward "
+    "return psnr ssim snr mrr ndcg hits throughput speed goodput utilization"
+)
+_RATE = re.compile(r"(?:^|[^a-z])per[ _-]s(?:ec|econd)?(?:$|[^a-z])|/s(?:ec)?$")
+_LOWER: Goal = "min"
+_HIGHER: Goal = "max"
+_GOALS = dict.fromkeys(_LOW.split(), _LOWER) | dict.fromkeys(_HIGH.split(), _HIGHER)
+_WORD = re.compile(r"[a-z]+[0-9]*")
 _MAX_DEFAULT_MEASURES = 12
 
 
+def guess_goal(metric: str) -> Goal | None:
+    """Guess from the last word of the name that says it: ``val_loss`` is to be low, ``steps_per_second`` high."""
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", metric).lower()
+    if _RATE.search(name):
+        return "max"
+    return next((_GOALS[word] for word in reversed(_WORD.findall(name)) if word in _GOALS), None)
+
+
+def best_rows(values: Sequence[float | None], goal: Goal | None) -> list[int]:
+    """The indices of the rows with the best value; none where there is no goal, or where no row is worse."""
+    known = [value for value in values if value is not None]
+    if goal is None or not known or min(known) == max(known):
+        return []
+    best = min(known) if goal == "min" else max(known)
+    return [index for index, value in enumerate(values) if value == best]
+
+
 @dataclass(frozen=True, slots=True)
-class Measure:
+class MeasureColumn:
     """A column: the metric, the aggregation of its values over the steps (``take``), and what it is divided by.
 
     ``relative_to`` names parameters of another row: the one that has these values and agrees in all other parameters
@@ -51,7 +82,7 @@ _AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {"min": min, "max": m
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparisonRow:
     """One combination of parameters."""
 
     __pydantic_config__ = DESCRIBED
@@ -82,7 +113,7 @@ class BestResult:
     high: float
 
 
-def best_result(rows: Sequence[Row], measures: Sequence[Measure]) -> BestResult | None:
+def best_result(rows: Sequence[ComparisonRow], measures: Sequence[MeasureColumn]) -> BestResult | None:
     """None where no measure has a value."""
     known = [column for column in range(len(measures)) if any(row.values[column] is not None for row in rows)]
     if not known:
@@ -96,15 +127,15 @@ def best_result(rows: Sequence[Row], measures: Sequence[Measure]) -> BestResult 
     return BestResult(measure.heading, measure.direction, value, parameters, min(numbers), max(numbers))
 
 
-def default_measures(metrics: Iterable[Mapping[str, Any]]) -> list[Measure]:
+def default_measures(metrics: Iterable[Mapping[str, Any]]) -> list[MeasureColumn]:
     """The last value of the first metrics that the trials have logged, for an experiment that names no measure."""
     names = dict.fromkeys(name for each in metrics for name in each)
-    return [Measure(name) for name in list(names)[:_MAX_DEFAULT_MEASURES]]
+    return [MeasureColumn(name) for name in list(names)[:_MAX_DEFAULT_MEASURES]]
 
 
 def compare(
-    trials: Sequence[Trial], values: Sequence[Sequence[float | None]], measures: Sequence[Measure]
-) -> list[Row]:
+    trials: Sequence[Trial], values: Sequence[Sequence[float | None]], measures: Sequence[MeasureColumn]
+) -> list[ComparisonRow]:
     """Rows in the order of the matrix. ``values`` has a number for each trial and measure, before any division."""
     groups: dict[str, list[int]] = {}
     for index, trial in enumerate(trials):
@@ -113,19 +144,23 @@ def compare(
     return [_relative(row, rows, measures) for row in rows]
 
 
-def best_of(rows: Sequence[Row], measures: Sequence[Measure]) -> list[list[int]]:
+def best_of(rows: Sequence[ComparisonRow], measures: Sequence[MeasureColumn]) -> list[list[int]]:
     """For each measure the indices of the rows that are best by it."""
     columns = [[row.values[column] for row in rows] for column in range(len(measures))]
     return [best_rows(values, measure.direction) for values, measure in zip(columns, measures, strict=True)]
 
 
-def _mean_row(parameters: Parameters, group: list[int], values: Sequence[Sequence[float | None]], columns: int) -> Row:
+def _mean_row(
+    parameters: Parameters, group: list[int], values: Sequence[Sequence[float | None]], columns: int
+) -> ComparisonRow:
     known = [[v for index in group if (v := values[index][column]) is not None] for column in range(columns)]
     means = [fmean(each) if each else None for each in known]
-    return Row(parameters, group, means, [(min(each), max(each)) if len(each) > 1 else None for each in known])
+    return ComparisonRow(
+        parameters, group, means, [(min(each), max(each)) if len(each) > 1 else None for each in known]
+    )
 
 
-def _relative(row: Row, rows: Sequence[Row], measures: Sequence[Measure]) -> Row:
+def _relative(row: ComparisonRow, rows: Sequence[ComparisonRow], measures: Sequence[MeasureColumn]) -> ComparisonRow:
     """``row`` with the relative measures divided by those of the rows that they refer to."""
     values, spread = list(row.values), list(row.spread)
     for column, measure in enumerate(measures):
@@ -137,7 +172,7 @@ def _relative(row: Row, rows: Sequence[Row], measures: Sequence[Measure]) -> Row
     return replace(row, values=values, spread=spread)
 
 
-def _baseline(row: Row, rows: Sequence[Row], relative_to: Parameters) -> Row | None:
+def _baseline(row: ComparisonRow, rows: Sequence[ComparisonRow], relative_to: Parameters) -> ComparisonRow | None:
     """The first row with the parameters ``relative_to`` that agrees with ``row`` in all others that both have."""
     for other in rows:
         shared = other.parameters.keys() & row.parameters.keys()
@@ -145,3 +180,18 @@ def _baseline(row: Row, rows: Sequence[Row], relative_to: Parameters) -> Row | N
         if expected.items() <= other.parameters.items():
             return other
     return None
+
+
+def result_text(result: BestResult) -> str:
+    """``best val_accuracy 0.97 with --lr 0.1; all 0.91 to 0.97``."""
+    low, high = significant(result.low), significant(result.high)
+    if result.best is None:
+        return f"{result.measure} {low}" if low == high else f"{result.measure} {low} to {high}"
+    parameters = (result.parameters or {}).items()
+    row = ", ".join(f"{name} {significant(v) if isinstance(v, float) else format_value(v)}" for name, v in parameters)
+    return f"best {result.measure} {significant(result.best)}{row and f' with {row}'}; all {low} to {high}"
+
+
+def significant(value: float) -> str:
+    """Four significant digits; a whole number in full."""
+    return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"

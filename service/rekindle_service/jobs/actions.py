@@ -8,7 +8,7 @@ from typing import Any
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.snapshot_dir import read_pins, write_pins
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
-from rekindle_service.run_readers.snapshots import snapshot_files
+from rekindle_service.run_readers.stored_snapshots import snapshot_files
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 

@@ -5,8 +5,8 @@ import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from rekindle_service.machine.devices import Machine, Slot
 from rekindle_service.machine.health import DeviceHealth
+from rekindle_service.machine.slots import Machine, Slot
 from rekindle_service.store import Store
 from rekindle_service.store.tables import DeviceState
 

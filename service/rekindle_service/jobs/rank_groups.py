@@ -10,7 +10,7 @@ from rekindle.contract.outcome import Outcome
 from rekindle.contract.rank_traces import Frame, called_collective, main_stack, waits_for_peers
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.jobs.tracebacks import relative_to_code
-from rekindle_service.run_readers.logs import read_end
+from rekindle_service.run_readers.log_files import read_end
 
 _MAX_RANKS = 4096  # of which the stacks are read
 _MAX_STACK = 20_000  # bytes at the end of a rank's file in which its main thread is

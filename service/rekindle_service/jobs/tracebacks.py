@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.rank_traces import Frame
-from rekindle_service.run_readers.logs import read_end
+from rekindle_service.run_readers.log_files import read_end
 
 MARKER = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^[ |+]*File "(?P<file>.*)", line (?P<line>\d{1,9})(?:, in (?P<function>.*))?$')

@@ -15,7 +15,7 @@ from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Settings
 from rekindle_service.launch.isolation.job_isolation import Isolation
 from rekindle_service.launch.placement import Placement
-from rekindle_service.machine.devices import Machine
+from rekindle_service.machine.slots import Machine
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 from rekindle_service.submission import FieldError, Submission

@@ -17,7 +17,7 @@ from rekindle.contract.job import JobSpec, LaunchMode, LinkRule, TargetKind
 from rekindle.contract.safe_open import read_small
 from rekindle.recipes.catalog import RECIPES
 from rekindle_service.loading import PARSING
-from rekindle_service.machine.devices import Machine, Slot, choose_slots, visible_gpus
+from rekindle_service.machine.slots import Machine, Slot, choose_slots, visible_gpus
 from rekindle_service.submission import FieldError, Submission
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"

@@ -1,11 +1,16 @@
-"""Which slots no job may get now, and why. Asking is cheap: nothing here waits for a driver."""
+"""Which slots no job may get now, and who uses them. Asking is cheap: nothing here waits for a driver."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
+import psutil
+
+from rekindle.contract.environment import RUN_DIR
 from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.processes import parent_of
 
 _NO_REASONS: Mapping[str, str] = MappingProxyType({})
 _NO_USERS: Mapping[str, tuple["DeviceUser", ...]] = MappingProxyType({})
@@ -73,3 +78,40 @@ class DeviceHealth:
             self.revision += changed
         if changed:
             self.on_change()
+
+
+def describe_user(pid: int, keepers: Collection[int], runs: Path) -> DeviceUser | None:
+    """None for a process of a job: below one of the ``keepers``, or with a run directory in ``runs``.
+
+    Its name is None where this machine does not show the process, and its user where that has no name.
+    """
+    if _is_below(pid, keepers) or _has_run_dir(pid, runs):
+        return None
+    try:
+        process = psutil.Process(pid)
+        name = process.name()
+    except psutil.Error:
+        return DeviceUser(pid, None, None, None)
+    try:
+        user = process.username()
+    except psutil.Error:
+        user = None
+    return DeviceUser(pid, name, user, None)
+
+
+def _is_below(pid: int, keepers: Collection[int]) -> bool:
+    ancestor: int | None = pid
+    while ancestor:
+        if ancestor in keepers:
+            return True
+        ancestor = parent_of(ancestor)
+    return False
+
+
+def _has_run_dir(pid: int, runs: Path) -> bool:
+    """Whether the process is of a job whose keeper may have ended before it."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return any(each.startswith(f"{RUN_DIR}={runs}/".encode()) for each in environment.split(b"\0"))

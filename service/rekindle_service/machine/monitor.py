@@ -1,20 +1,22 @@
-"""Usage of this machine: sampled every few seconds and kept, more and more coarsely, while the server runs."""
+"""What this machine is, and its usage: sampled every few seconds and kept, more and more coarsely, in memory."""
 
 import os
+import platform
 import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
 from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.nvidia_driver import GpuReading
-from rekindle_service.machine.devices import Machine
+from rekindle_service.machine.slots import Machine
 from rekindle_service.periodic_thread import PeriodicThread
 
 T = TypeVar("T")
@@ -39,7 +41,7 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineSample:
+class MonitorSample:
     """One sample. Percentages are of all cores that this server may use; memory is that of the whole machine."""
 
     at: float  # seconds since the epoch
@@ -59,7 +61,7 @@ class MachineMonitor:
         self._machine, self._home, self._readings = machine, home, readings
         self._cores = sorted(os.sched_getaffinity(0))
         self._busy, self._idle = self._processor_times()
-        self._samples: list[MachineSample] = [self._take(first=True)]
+        self._samples: list[MonitorSample] = [self._take(first=True)]
         self._lock = threading.Lock()
         self._thread = PeriodicThread("machine", self.sample, SAMPLE_INTERVAL, "The machine could not be sampled")
 
@@ -73,7 +75,7 @@ class MachineMonitor:
     def close(self) -> None:
         self._thread.close()
 
-    def history(self) -> list[MachineSample]:
+    def history(self) -> list[MonitorSample]:
         """At least one, oldest first; the last is at most ``SAMPLE_INTERVAL`` seconds old while the thread runs."""
         with self._lock:
             return list(self._samples)
@@ -84,9 +86,9 @@ class MachineMonitor:
         with self._lock:
             self._samples = downsample([*self._samples, sample])
 
-    def _take(self, *, first: bool = False) -> MachineSample:
+    def _take(self, *, first: bool = False) -> MonitorSample:
         memory = psutil.virtual_memory()
-        return MachineSample(
+        return MonitorSample(
             at=time.time(),
             cpu_percent=None if first else self._cpu_percent(),
             memory_used_bytes=memory.total - memory.available,
@@ -118,7 +120,7 @@ class MachineMonitor:
         return sum(sum(each) - each.guest - each.guest_nice for each in times) - idle, idle
 
 
-def downsample(samples: list[MachineSample]) -> list[MachineSample]:
+def downsample(samples: list[MonitorSample]) -> list[MonitorSample]:
     """Every second one where there are too many: old samples stay, at greater and greater distances."""
     return samples if len(samples) <= MAX_SAMPLES else [*samples[:-1:2], samples[-1]]
 
@@ -138,3 +140,39 @@ def _shared_memory() -> Space | None:
     with suppress(OSError):
         return _space(_SHARED_MEMORY)
     return None
+
+
+def describe_machine(machine: Machine) -> dict[str, Any]:
+    """Processor, cores, memory (bytes), GPUs, versions, and the load now: mean of runnable processes over 1 minute.
+
+    ``torch`` is that of the server's environment; a job with a Python of its own may have another.
+    """
+    return {
+        "host": platform.node(),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory": psutil.virtual_memory().total,
+        "gpus": [slot.model or slot.name for slot in machine.slots if slot.device == "cuda"],
+        "cpu_slots": machine.count("cpu"),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "rekindle": _version("rekindle"),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.machine())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

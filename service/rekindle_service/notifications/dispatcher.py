@@ -9,9 +9,8 @@ import structlog
 
 from rekindle.contract.backoff import exponential_backoff
 from rekindle_service.config.notification_targets import NotificationTarget
-from rekindle_service.notifications.command_hook import CommandHook
-from rekindle_service.notifications.payload import Channel, Delivery, DeliveryResult, Payload, build_payload, event_type
-from rekindle_service.notifications.webhook import Webhook
+from rekindle_service.notifications.channels import CommandHook, Delivery, DeliveryResult, Webhook
+from rekindle_service.notifications.payload import Payload, build_payload, event_type
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Event
 
@@ -30,8 +29,9 @@ class Dispatcher:
     channels, and the reconciler, do not.
     """
 
-    def __init__(self, store: Store, target: NotificationTarget, channel: Channel) -> None:
-        self._store, self._target, self._channel = store, target, channel
+    def __init__(self, store: Store, target: NotificationTarget) -> None:
+        self._store, self._target = store, target
+        self._channel = CommandHook(target) if target.url is None else Webhook(target)
         self._cursor: int | None = None  # id of the last event that needs no delivery any more
         self._last_error = ""
         self._stopping = threading.Event()
@@ -108,7 +108,7 @@ def start_dispatchers(store: Store, targets: Sequence[NotificationTarget]) -> Ca
     """Start one dispatcher for each channel; returns the function that stops them."""
     started = ExitStack()
     for target in targets:
-        dispatcher = Dispatcher(store, target, Webhook(target) if target.url is not None else CommandHook(target))
+        dispatcher = Dispatcher(store, target)
         dispatcher.start()
         started.callback(dispatcher.close)
     return started.close

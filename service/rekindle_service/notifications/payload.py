@@ -4,8 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import HOLDING_SLOTS, JobState
@@ -43,27 +42,6 @@ class Payload:
     type: EventType
     job_id: str
     body: bytes  # JSON, in ASCII
-
-
-class DeliveryResult(Enum):
-    DELIVERED = "delivered"
-    RETRY = "retry"  # it may succeed later
-    REJECTED = "rejected"  # it would be rejected again
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """``reason`` is for the server's log: it holds no secret."""
-
-    result: DeliveryResult
-    reason: str = ""
-
-
-class Channel(Protocol):
-    """A webhook or a command."""
-
-    def deliver(self, payload: Payload) -> Delivery: ...
-    def close(self) -> None: ...
 
 
 def event_type(event: Event) -> EventType | None:

@@ -27,7 +27,7 @@ _LEFTOVERS = (DELETED, ".new-")
 
 
 @dataclass(frozen=True, slots=True)
-class StuckDeletion:
+class FailedDeletion:
     """A directory that should be gone and is not. Times are seconds since the epoch."""
 
     path: str
@@ -98,13 +98,13 @@ class Deletions:
         with self._lock:
             return len(self._pending)
 
-    def stuck(self) -> list[StuckDeletion]:
+    def stuck(self) -> list[FailedDeletion]:
         """What could not be removed, oldest first."""
         with self._lock:
             failed = [each for each in self._pending.values() if each.reason]
         until = time.time() - time.monotonic()
         return [
-            StuckDeletion(
+            FailedDeletion(
                 str(each.source if each.source is not None and each.source.exists() else each.trash),
                 each.reason,
                 each.requested_at,
@@ -207,6 +207,6 @@ def _keeper(run_dir: RunDir) -> int | None:
 
 
 def _move(source: Path, trash: Path) -> None:
-    """Under its own name until now, from now on under that of the trash; a second try finds it moved."""
+    """Rename ``source``; where an earlier try has done it, nothing happens."""
     with suppress(FileNotFoundError):
         source.rename(trash)

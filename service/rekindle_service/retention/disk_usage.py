@@ -1,26 +1,21 @@
-"""What takes the space: the files of each job by what they are, measured by a thread and remembered."""
+"""What takes the disk: the files of each job by what they are, measured by a thread and remembered, with their sums."""
 
 import copy
 import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, KeysView
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-
-import structlog
 
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.home import Home
 from rekindle_service.periodic_thread import PeriodicThread
-from rekindle_service.retention.usage_ledger import JobUsage, OwnerUsage, Place, UsageLedger
 from rekindle_service.store import Store
 from rekindle_service.store.retention_store import JobEntry
-
-_log = structlog.get_logger(__name__)
 
 BLOCK_BYTES = 512  # in which ``st_blocks`` counts
 _INTERVAL = 30.0  # seconds between two rounds
@@ -28,10 +23,102 @@ _REFRESH = 120.0  # seconds after which a job that runs is measured again
 _MAX_ENTRIES = 5_000_000  # of one job; what comes after is not counted
 
 
-def measure_run(run_dir: RunDir, stopped: Callable[[], bool] = lambda: False) -> JobUsage:
+@dataclass(slots=True)
+class JobBytes:
+    """Bytes on the disk: a file with holes counts as what is left of it, one with several names as one."""
+
+    snapshots: int = 0
+    logs: int = 0  # output, metrics and stacks of all attempts
+    code: int = 0  # the copy of the code, and what the script has written next to it
+    other: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.snapshots + self.logs + self.code + self.other
+
+    def add(self, other: "JobBytes", sign: int = 1) -> None:
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + sign * getattr(other, each.name))
+
+
+@dataclass(slots=True)
+class OwnerBytes:
+    """The jobs of one owner."""
+
+    jobs: int = 0
+    measured: int = 0
+    usage: JobBytes = field(default_factory=JobBytes)
+
+
+Place = tuple[int, int, str, str | None]
+"""Bytes (negative), number, id and owner of a job: the largest job comes first."""
+
+
+class UsageLedger:
+    """The space of every job and its sums by owner, kept while jobs change. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, Place] = {}
+        self._usages: dict[str, JobBytes] = {}
+        self._order: list[Place] | None = None  # None: a job has changed since it was made
+        self.owners: dict[str | None, OwnerBytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def keys(self) -> KeysView[str]:
+        return self._places.keys()
+
+    def usage(self, job_id: str) -> JobBytes | None:
+        """What was measured of the job; None where it was not measured yet, or is unknown."""
+        return self._usages.get(job_id)
+
+    def add(self, job_id: str, number: int, owner: str | None) -> None:
+        """Know a job; nothing changes where it is known."""
+        if job_id not in self._places:
+            self._places[job_id] = (0, number, job_id, owner)
+            self.owners.setdefault(owner, OwnerBytes()).jobs += 1
+            self._order = None
+
+    def set(self, job_id: str, usage: JobBytes) -> None:
+        """Take what was measured of a known job."""
+        if self._usages.get(job_id) == usage:
+            return
+        _, number, _, owner = self._places[job_id]
+        self._uncount(job_id, owner)
+        self._usages[job_id] = usage
+        self.owners[owner].measured += 1
+        self.owners[owner].usage.add(usage)
+        self._places[job_id] = (-usage.total, number, job_id, owner)
+        self._order = None
+
+    def remove(self, job_id: str) -> None:
+        if job_id not in self._places:
+            return
+        *_, owner = self._places.pop(job_id)
+        self._uncount(job_id, owner)
+        self.owners[owner].jobs -= 1
+        if not self.owners[owner].jobs:
+            del self.owners[owner]
+        self._order = None
+
+    def largest(self) -> list[Place]:
+        """All jobs, the largest first; sorted again after a change. The list must not be changed."""
+        if self._order is None:
+            self._order = sorted(self._places.values())
+        return self._order
+
+    def _uncount(self, job_id: str, owner: str | None) -> None:
+        usage = self._usages.pop(job_id, None)
+        if usage is not None:
+            self.owners[owner].measured -= 1
+            self.owners[owner].usage.add(usage, -1)
+
+
+def measure_run(run_dir: RunDir, stopped: Callable[[], bool] = lambda: False) -> JobBytes:
     """The space that the files of a run take. No link is followed, and no other file system entered."""
     parts = {run_dir.snapshots.name: "snapshots", run_dir.attempts.name: "logs", run_dir.code.name: "code"}
-    usage = JobUsage()
+    usage = JobBytes()
     for part, size in _sizes(run_dir.root, stopped):
         name = parts.get(part, "other")
         setattr(usage, name, getattr(usage, name) + size)
@@ -39,6 +126,7 @@ def measure_run(run_dir: RunDir, stopped: Callable[[], bool] = lambda: False) ->
 
 
 def measure_directory(root: Path, stopped: Callable[[], bool] = lambda: False) -> int:
+    """The space that all files below ``root`` take, in bytes."""
     return sum(size for _, size in _sizes(root, stopped))
 
 
@@ -82,7 +170,7 @@ class _Measured:
     at: float  # time.monotonic()
 
 
-class DiskUsage:
+class DiskMeter:
     """Thread-safe. ``start`` starts a thread that measures all jobs, those that do not run once.
 
     Jobs are read once; after that only those that have changed since, however many there are.
@@ -96,19 +184,14 @@ class DiskUsage:
         self._running: set[str] = set()  # measured again and again
         self._version = 0  # of the latest change of a job that is known
         self._lock = threading.RLock()
-        self._bundles = 0
+        self.bundles = 0  # bytes of all uploaded code
         self._thread = PeriodicThread("disk-usage", self.measure, _INTERVAL, "The use of the disk cannot be measured")
 
-    @property
-    def bundles(self) -> int:
-        """Bytes of all uploaded code."""
-        return self._bundles
-
-    def known(self, job_id: str) -> JobUsage | None:
-        """None where the job was not measured yet."""
+    def known(self, job_id: str) -> JobBytes | None:
+        """What was measured of the job; None where it was not measured yet."""
         return self._ledger.usage(job_id)
 
-    def owners(self) -> dict[str | None, OwnerUsage]:
+    def owners(self) -> dict[str | None, OwnerBytes]:
         """The sums of each owner, as of now."""
         with self._lock:
             self._refresh()
@@ -121,8 +204,8 @@ class DiskUsage:
             order = self._ledger.largest()
             return order.copy() if owners is None else [place for place in order if owners(place[3])]
 
-    def of(self, job: JobEntry) -> JobUsage:
-        """Measured now, unless it is known and recent."""
+    def of(self, job: JobEntry) -> JobBytes:
+        """The space of the job, measured now unless it is known and recent."""
         measured, usage = self._measured.get(job.id), self._ledger.usage(job.id)
         if measured is None or usage is None or self._is_old(job, measured):
             usage = measure_run(self._home.run_dir(job.id), self._thread.stopping)
@@ -163,7 +246,7 @@ class DiskUsage:
             with self._lock:
                 self._unmeasured.update(job_id for job_id in due if job_id not in self._measured)
             raise
-        self._bundles = measure_directory(self._home.bundles, self._thread.stopping)
+        self.bundles = measure_directory(self._home.bundles, self._thread.stopping)
 
     def _refresh(self) -> None:
         """Follow the rows. Those that were removed without a trace show in the count: then all are read again."""

@@ -1,4 +1,4 @@
-"""Pruning: removes what the rules say, by a thread every hour and on request."""
+"""Pruning: what the rules say is removed, by a thread every hour and on request."""
 
 import hashlib
 import os
@@ -21,10 +21,10 @@ from rekindle_service.jobs.actions import SNAPSHOTS_LOCK
 from rekindle_service.jobs.packaging.code_sources import Bundles, bundle_id_of
 from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.retention.deletions import Deletions
-from rekindle_service.retention.disk_usage import BLOCK_BYTES, DiskUsage, measure_directory
-from rekindle_service.retention.rules import Item, ItemKind, Rules, Snapshot, StoredJob, plan_jobs
-from rekindle_service.run_readers.ranks import rank_numbers, read_attempts
-from rekindle_service.run_readers.snapshots import SnapshotInfo, read_snapshots
+from rekindle_service.retention.disk_usage import BLOCK_BYTES, DiskMeter, measure_directory
+from rekindle_service.retention.rules import Item, ItemKind, Rules, SpareSnapshot, StoredJob, plan_jobs
+from rekindle_service.run_readers.rank_rows import rank_numbers, read_attempts
+from rekindle_service.run_readers.stored_snapshots import SnapshotInfo, read_snapshots
 from rekindle_service.store import Store
 from rekindle_service.store.retention_store import JobEntry
 
@@ -47,11 +47,16 @@ class Failure:
 
 
 class Pruner:
-    """Thread-safe. Nothing of a job that has not ended is ever removed."""
+    """Thread-safe. Nothing of a job that has not ended is ever removed.
 
-    def __init__(self, home: Home, store: Store, deletions: Deletions, usage: DiskUsage, rules: Rules) -> None:
+    ``deletions`` are the reconciler's, which starts and closes them; the measuring of the disk is the pruner's own.
+    """
+
+    def __init__(self, home: Home, store: Store, deletions: Deletions, rules: Rules) -> None:
         self.rules = rules
-        self._home, self._store, self._deletions, self._usage = home, store, deletions, usage
+        self.deletions = deletions
+        self.usage = DiskMeter(home, store)
+        self._home, self._store = home, store
         self._bundles = Bundles(home)
         self._started_at = self._pruned_at = time.monotonic()
         self._turn = threading.Lock()
@@ -69,7 +74,7 @@ class Pruner:
         return items if owner is not None else [*items, *self._plan_bundles(rules, now), *self._plan_rows(rules, now)]
 
     def _stored(self, entry: JobEntry) -> StoredJob:
-        usage = self._usage.of(entry)
+        usage = self.usage.of(entry)
         return StoredJob(
             id=entry.id,
             number=entry.number,
@@ -81,7 +86,7 @@ class Pruner:
             pinned=entry.finished and bool(read_pins(self._home.run_dir(entry.id).pins)),
         )
 
-    def _spared(self, entry: JobEntry) -> list[Snapshot]:
+    def _spared(self, entry: JobEntry) -> list[SpareSnapshot]:
         """The snapshots that the job does not need to continue; none while a process may use them."""
         run_dir = self._home.run_dir(entry.id)
         if lock_holder(run_dir.keeper_lock) is not None:
@@ -90,7 +95,9 @@ class Pruner:
         needed = _needed(found, read_pins(run_dir.pins), entry.rewind)
         if not any(each.verified for each in found):
             return []
-        spared = [Snapshot(step_name(each.step), each.bytes) for each in reversed(found) if each.step not in needed]
+        spared = [
+            SpareSnapshot(step_name(each.step), each.bytes) for each in reversed(found) if each.step not in needed
+        ]
         return [*_remains(run_dir), *spared]
 
     def _log_bytes(self, job_id: str) -> int:
@@ -99,25 +106,25 @@ class Pruner:
         return sum(status.st_blocks * BLOCK_BYTES for status in found if status is not None)
 
     def _plan_bundles(self, rules: Rules, now: float) -> Iterator[Item]:
-        if rules.bundles_days is None:
+        if rules.keep_bundles_days is None:
             return
-        reason = f"no job refers to it and it was not used for {rules.bundles_days:g} days (keep_bundles_days)"
-        for path in self._bundles.unused(self._store.bundles_in_use(), now - rules.bundles_days * _DAY):
+        reason = f"no job refers to it and it was not used for {rules.keep_bundles_days:g} days (keep_bundles_days)"
+        for path in self._bundles.unused(self._store.bundles_in_use(), now - rules.keep_bundles_days * _DAY):
             yield Item(ItemKind.BUNDLE, measure_directory(path), reason, name=bundle_id_of(path))
 
     def _plan_rows(self, rules: Rules, now: float) -> Iterator[Item]:
         rows = self._store.retention
-        if rules.events_days is not None:
-            count = rows.old_events(now - rules.events_days * _DAY, self._needed_tombstones())
-            reason = f"older than {rules.events_days:g} days (keep_events_days)"
+        if rules.keep_events_days is not None:
+            count = rows.old_events(now - rules.keep_events_days * _DAY, self._needed_tombstones())
+            reason = f"older than {rules.keep_events_days:g} days (keep_events_days)"
             yield from [Item(ItemKind.EVENTS, 0, reason, count=count)] if count else []
-        if rules.audit_days is not None:
-            count = rows.old_audit_entries(now - rules.audit_days * _DAY)
-            reason = f"older than {rules.audit_days:g} days (keep_audit_days)"
+        if rules.keep_audit_days is not None:
+            count = rows.old_audit_entries(now - rules.keep_audit_days * _DAY)
+            reason = f"older than {rules.keep_audit_days:g} days (keep_audit_days)"
             yield from [Item(ItemKind.AUDIT, 0, reason, count=count)] if count else []
 
     def _needed_tombstones(self) -> set[str]:
-        """Of deleted jobs that have a directory still, or that a queued job waits for."""
+        """Ids of deleted jobs that have a directory still, or that a queued job waits for."""
         directories = {path.name.removeprefix(DELETED) for path in self._home.runs.iterdir()}
         return directories | set(self._store.queue.awaited())
 
@@ -141,7 +148,7 @@ class Pruner:
         return removed, failures
 
     def _remove(self, item: Item, rules: Rules) -> str | None:
-        """None, or why it was not removed."""
+        """Remove an item; returns None, or why it was not removed."""
         match item.kind:
             case ItemKind.JOB:
                 return None if self._store.delete_job(item.job_id or "") else "it was resumed meanwhile"
@@ -150,13 +157,13 @@ class Pruner:
             case ItemKind.LOGS:
                 return self._remove_logs(self._home.run_dir(item.job_id or ""))
             case ItemKind.BUNDLE:
-                self._deletions.remove_beneath(self._home.root, self._bundles.path(item.name))
+                self.deletions.remove_beneath(self._home.root, self._bundles.path(item.name))
             case ItemKind.EVENTS:
                 self._store.retention.remove_events(
-                    time.time() - (rules.events_days or 0) * _DAY, self._needed_tombstones()
+                    time.time() - (rules.keep_events_days or 0) * _DAY, self._needed_tombstones()
                 )
             case ItemKind.AUDIT:
-                self._store.retention.remove_audit_entries(time.time() - (rules.audit_days or 0) * _DAY)
+                self._store.retention.remove_audit_entries(time.time() - (rules.keep_audit_days or 0) * _DAY)
         return None
 
     def _remove_snapshot(self, run_dir: RunDir, name: str) -> str | None:
@@ -169,7 +176,7 @@ class Pruner:
             needed = _needed(found, read_pins(run_dir.pins), job.rewind, lambda step: _is_intact(run_dir, step))
             if not needed or name in {step_name(step) for step in needed}:
                 return "the job needs it to continue: no later snapshot is intact, or it was pinned meanwhile"
-            self._deletions.remove_beneath(run_dir.root, run_dir.snapshots / name)
+            self.deletions.remove_beneath(run_dir.root, run_dir.snapshots / name)
         return None
 
     def _remove_logs(self, run_dir: RunDir) -> str | None:
@@ -186,14 +193,14 @@ class Pruner:
         return None
 
     def _record(self, removed: Sequence[Item]) -> None:
-        """In the events of each job, and in the server's log."""
+        """Write what was removed into the events of each job, and into the server's log."""
         by_job: dict[str, list[Item]] = {}
         for item in removed:
             if item.job_id is not None:
                 by_job.setdefault(item.job_id, []).append(item)
             _log.info("Pruned", kind=item.kind, job=item.job_id, name=item.name, bytes=item.bytes, reason=item.reason)
         for job_id, items in by_job.items():
-            self._usage.forget(job_id)
+            self.usage.forget(job_id)
             what = ", ".join("the logs" if item.kind is ItemKind.LOGS else f"snapshot {item.name}" for item in items)
             if items[0].kind is not ItemKind.JOB:
                 self._store.retention.record(job_id, f"removed {what}: {items[0].reason}")
@@ -201,11 +208,13 @@ class Pruner:
     # --- the thread
 
     def start(self) -> None:
+        self.usage.start()
         self._pruned_at = float("-inf")
         self._thread.start()
 
     def close(self) -> None:
         self._thread.close()
+        self.usage.close()
 
     def prune_if_due(self) -> None:
         """Every hour, and every minute while the disk is full; by the clock only where it can be trusted."""
@@ -229,7 +238,7 @@ class Pruner:
 
 
 def _without_ages(rules: Rules) -> Rules:
-    """The limits of space alone."""
+    """The same rules with their limits of space alone."""
     return Rules(owner_bytes=rules.owner_bytes, jobs_bytes=rules.jobs_bytes)
 
 
@@ -251,13 +260,13 @@ def _needed(
     return {latest, *later, *best, *pinned, *({rewind["step"]} if "step" in rewind else set())}
 
 
-def _remains(run_dir: RunDir) -> list[Snapshot]:
+def _remains(run_dir: RunDir) -> list[SpareSnapshot]:
     """Directories of snapshots that were being written or deleted when their process died, and quarantined ones."""
     prefixes = (".tmp-", ".old-", ".trash-", "quarantine-")
     names: list[str] = []
     with suppress(OSError), directory_beneath(run_dir.root, run_dir.snapshots) as fd:
         names = sorted(name for name in os.listdir(fd) if name.startswith(prefixes))  # noqa: PTH208  # by descriptor
-    return [Snapshot(name, measure_directory(run_dir.snapshots / name)) for name in names]
+    return [SpareSnapshot(name, measure_directory(run_dir.snapshots / name)) for name in names]
 
 
 def _is_intact(run_dir: RunDir, step: int) -> bool:

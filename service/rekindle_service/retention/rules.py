@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from typing import Self
 
 _DAY = 24 * 3600
 
@@ -23,18 +24,23 @@ class ItemKind(StrEnum):
 class Rules:
     """How long things are kept, in days, and how much space the jobs may take. None: for ever, and any."""
 
-    jobs_days: float | None = None
-    snapshots_days: float | None = None
-    logs_days: float | None = None
-    events_days: float | None = None
-    audit_days: float | None = None
-    bundles_days: float | None = None
+    keep_jobs_days: float | None = None
+    keep_snapshots_days: float | None = None
+    keep_logs_days: float | None = None
+    keep_events_days: float | None = None
+    keep_audit_days: float | None = None
+    keep_bundles_days: float | None = None
     owner_bytes: int | None = None
     jobs_bytes: int | None = None
 
+    @classmethod
+    def of(cls, source: object) -> Self:
+        """The rules that ``source``, settings or a request, has in fields of the same names."""
+        return cls(**{each.name: getattr(source, each.name) for each in fields(cls)})
+
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class SpareSnapshot:
     """A snapshot that can go without its job losing the way to continue. ``name`` is that of its directory."""
 
     name: str
@@ -69,7 +75,7 @@ class Item:
     count: int = 1  # of rows
 
 
-SnapshotsOf = Callable[[StoredJob], Sequence[Snapshot]]
+SnapshotsOf = Callable[[StoredJob], Sequence[SpareSnapshot]]
 """The snapshots that a job can spare, oldest first. It is asked only where a rule needs it, as the next one."""
 
 LogBytesOf = Callable[[StoredJob], int]
@@ -79,7 +85,7 @@ LogBytesOf = Callable[[StoredJob], int]
 def plan_jobs(
     jobs: Sequence[StoredJob], rules: Rules, now: float, snapshots: SnapshotsOf, log_bytes: LogBytesOf
 ) -> list[Item]:
-    """What goes of the jobs: by age first, then, where a limit of space is exceeded still, the oldest first.
+    """List what is removed of the jobs: by age first, then, where a limit of space is exceeded still, the oldest first.
 
     A limit of space takes what a finished job can spare, and whole jobs only of those that have succeeded: one that has
     failed or was cancelled may be resumed. A job with a pinned snapshot is kept.
@@ -106,11 +112,11 @@ class _Plan:
         items.append(item)
 
     def freed(self, job: StoredJob) -> int:
-        """Bytes."""
+        """Bytes that the plan removes of the job."""
         return sum(item.bytes for item in self.items.get(job.id, ()))
 
-    def removes(self, job: StoredJob, snapshot: Snapshot | None = None) -> bool:
-        """The whole job, or one of its snapshots."""
+    def removes(self, job: StoredJob, snapshot: SpareSnapshot | None = None) -> bool:
+        """Whether the plan removes the whole job, or ``snapshot``."""
         items = self.items.get(job.id, ())
         if any(item.kind is ItemKind.JOB for item in items):
             return True
@@ -120,20 +126,21 @@ class _Plan:
 
 
 def _finished(jobs: Iterable[StoredJob]) -> list[StoredJob]:
-    """Oldest end first."""
+    """The jobs that have ended, oldest end first."""
     return sorted((job for job in jobs if job.ended_at is not None), key=lambda job: job.ended_at or 0.0)
 
 
 def _by_age(job: StoredJob, rules: Rules, now: float, snapshots: SnapshotsOf, log_bytes: LogBytesOf) -> Iterator[Item]:
     age = now - (job.ended_at or now)
-    if _older(age, rules.jobs_days) and not job.pinned:
-        yield _job_item(job, f"it ended more than {rules.jobs_days:g} days ago (keep_jobs_days)")
+    if _older(age, rules.keep_jobs_days) and not job.pinned:
+        yield _job_item(job, f"it ended more than {rules.keep_jobs_days:g} days ago (keep_jobs_days)")
         return
-    if _older(age, rules.snapshots_days):
-        reason = f"its job ended more than {rules.snapshots_days:g} days ago and keeps its latest (keep_snapshots_days)"
+    if _older(age, rules.keep_snapshots_days):
+        days = f"{rules.keep_snapshots_days:g} days"
+        reason = f"its job ended more than {days} ago and keeps its latest (keep_snapshots_days)"
         yield from (_snapshot_item(job, snapshot, reason) for snapshot in snapshots(job))
-    if _older(age, rules.logs_days) and (size := log_bytes(job)):
-        reason = f"its job ended more than {rules.logs_days:g} days ago (keep_logs_days)"
+    if _older(age, rules.keep_logs_days) and (size := log_bytes(job)):
+        reason = f"its job ended more than {rules.keep_logs_days:g} days ago (keep_logs_days)"
         yield Item(ItemKind.LOGS, size, reason, job.id, job.number, job.name, job.owner)
 
 
@@ -168,7 +175,7 @@ def _job_item(job: StoredJob, reason: str) -> Item:
     return Item(ItemKind.JOB, job.bytes, reason, job.id, job.number, job.name, job.owner)
 
 
-def _snapshot_item(job: StoredJob, snapshot: Snapshot, reason: str) -> Item:
+def _snapshot_item(job: StoredJob, snapshot: SpareSnapshot, reason: str) -> Item:
     return Item(ItemKind.SNAPSHOT, snapshot.bytes, reason, job.id, job.number, snapshot.name, job.owner)
 
 

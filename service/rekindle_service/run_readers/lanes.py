@@ -1,17 +1,22 @@
-"""What every rank did over time: one lane for each rank of each attempt, of a bounded number of points."""
+"""What the ranks and GPUs of a job use, and what each rank did over time: a lane of a bounded number of points."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
+from typing import BinaryIO
 
 from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.files import json_lines
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.attempt_samples import GpuUsage, RankUsage, UsageSample, most_common_phase
+from rekindle.contract.run_dir.json_records import structure
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import stat_beneath
-from rekindle_service.run_readers.ranks import rank_numbers
-from rekindle_service.run_readers.usage import read_usage
+from rekindle_service.run_readers.log_files import open_or_empty, size_of
+from rekindle_service.run_readers.rank_rows import rank_numbers
 
 _MAX_VALUES = 100_000  # of all lanes together: with many ranks, each has fewer points
 _MAX_BYTES = 32 << 20  # of samples that one request reads: a few seconds; what is older has no points
@@ -19,6 +24,8 @@ _MAX_PHASES = 40
 _PHASE_LENGTH = 60  # characters
 _OTHER_PHASE = "other"
 _NO_PHASE = "running"  # of a script that reports none
+_MAX_LINE = 256 * 1024  # bytes: thousands of ranks
+_MAX_FILE_BYTES = 8 << 20  # of a file that the keeper holds at a fraction of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,7 @@ class RankLane:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class LaneTotals:
     """All ranks and GPUs of an attempt together; each list has a value for each of its points."""
 
     __pydantic_config__ = DESCRIBED
@@ -77,7 +84,7 @@ class AttemptLanes:
     """Time of each point, ascending."""
     ranks: list[RankLane]
     """Ranks, each with a value for each point."""
-    totals: Totals
+    totals: LaneTotals
     """Sums and means of all ranks and GPUs."""
 
 
@@ -137,7 +144,7 @@ def _attempt_lanes(
     run_dir: RunDir, attempt: AttemptInfo, devices_per_rank: int, buckets: list[list[UsageSample]], phases: "_Phases"
 ) -> AttemptLanes:
     lanes = {rank: _lane(attempt, rank) for rank in rank_numbers(run_dir, attempt)}
-    totals = Totals()
+    totals = LaneTotals()
     for bucket in buckets:
         _add_totals(totals, bucket)
         used, gpus = defaultdict[int, list[RankUsage]](list), defaultdict[int, list[GpuUsage]](list)
@@ -173,7 +180,7 @@ def _add_point(lane: RankLane, used: list[RankUsage], gpus: list[GpuUsage], phas
     lane.use.append(_mean(percents))
 
 
-def _add_totals(totals: Totals, bucket: list[UsageSample]) -> None:
+def _add_totals(totals: LaneTotals, bucket: list[UsageSample]) -> None:
     latest = bucket[-1]
     sums = [_sum([usage.cpu_percent for usage in sample.ranks]) for sample in bucket]
     totals.cpu_percent.append(_mean(sums))
@@ -206,3 +213,33 @@ class _Phases:
         if name not in self.names:
             self.names.append(name)
         return self.names.index(name)
+
+
+def read_usage(root: Path, path: Path, begin: float = 0.0, end: float = math.inf) -> Iterator[UsageSample]:
+    """Every sample of the file at ``path`` beneath ``root``, oldest first; lines that are no sample are skipped.
+
+    Only those from ``begin`` to ``end``, in seconds since the epoch.
+    """
+    with open_or_empty(root, path) as file:
+        yield from (sample for sample in _samples(file, 0) if begin <= sample.at <= end)
+
+
+def latest_usage(root: Path, path: Path) -> UsageSample | None:
+    """The last sample, read from the end, since it is needed several times a second."""
+    with open_or_empty(root, path) as file:
+        size = size_of(file)
+        for window in (8 * 1024, _MAX_LINE):
+            samples = list(_samples(file, max(0, size - window)))
+            if samples or size <= window:
+                break
+    return samples[-1] if samples else None
+
+
+def _samples(file: BinaryIO, offset: int) -> Iterator[UsageSample]:
+    for end, line in json_lines(file, offset, max_line=_MAX_LINE):
+        if end - offset > _MAX_FILE_BYTES:
+            return
+        try:
+            yield structure(UsageSample, line)
+        except ValueError:
+            continue  # not the keeper's

@@ -14,9 +14,15 @@ from typing import BinaryIO
 import re2
 
 from rekindle.contract.field_texts import DESCRIBED
-from rekindle_service.run_readers.log_lines import Line, Scanned, line_text, lines_backward, lines_forward
-from rekindle_service.run_readers.log_spans import data_spans
-from rekindle_service.run_readers.logs import size_of
+from rekindle_service.run_readers.log_files import (
+    Line,
+    Scanned,
+    data_spans,
+    line_text,
+    lines_backward,
+    lines_forward,
+    size_of,
+)
 from rekindle_service.sanitize import sanitize_line
 
 _BLOCK = 1 << 20  # bytes
@@ -32,6 +38,10 @@ _REGEX_HINTS = {
     "repetition size": "at most 1000 repetitions are possible, the smaller number first",
     "too large": "repeat less",
 }
+
+
+Wanted = bytes | Callable[[str], bool]
+"""A text, or what a line must fulfil, see ``line_matcher``."""
 
 
 class RegexError(ValueError):
@@ -75,7 +85,14 @@ class SearchPage:
     """Size of the log in bytes."""
 
 
-def search(file: BinaryIO, query: bytes, start: int, *, backwards: bool, limits: SearchLimits) -> SearchPage:
+def search(file: BinaryIO, wanted: Wanted, start: int, *, backwards: bool, limits: SearchLimits) -> SearchPage:
+    """Find a text, or the lines with a match of an expression, from byte ``start`` on or among what is before it."""
+    if isinstance(wanted, bytes):
+        return _search_text(file, wanted, start, backwards=backwards, limits=limits)
+    return _search_lines(file, wanted, start, backwards=backwards, limits=limits)
+
+
+def _search_text(file: BinaryIO, query: bytes, start: int, *, backwards: bool, limits: SearchLimits) -> SearchPage:
     """Find ``query`` from byte ``start`` on, or among what begins before it, in the order of reading.
 
     A query without a capital letter finds capitals, too (ASCII). Precondition: it is not empty.
@@ -117,7 +134,7 @@ def _explain(problem: str) -> str:
     return "; ".join([problem, *hints, _REGEX_SYNTAX])
 
 
-def search_lines(
+def _search_lines(
     file: BinaryIO, accept: Callable[[str], bool], start: int, *, backwards: bool, limits: SearchLimits
 ) -> SearchPage:
     """Find the whole lines that ``accept`` takes: those that begin at byte ``start`` or later, or end before it."""

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import BinaryIO, NamedTuple, Self
 
 from rekindle.contract.field_texts import DESCRIBED
@@ -19,17 +20,53 @@ from rekindle.contract.job import MAX_RANKS
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.attempt_samples import LogName
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
-from rekindle_service.run_readers.log_levels import LogLevel, level_of
-from rekindle_service.run_readers.log_lines import Line, Scanned, line_start, line_text, lines_backward, lines_forward
-from rekindle_service.run_readers.log_spans import hole_at
-from rekindle_service.run_readers.log_times import LogRange, LogTimes, read_log_times
-from rekindle_service.run_readers.logs import open_or_empty, size_of
+from rekindle_service.run_readers.log_files import (
+    Line,
+    Scanned,
+    hole_at,
+    line_start,
+    line_text,
+    lines_backward,
+    lines_forward,
+    open_or_empty,
+    size_of,
+)
+from rekindle_service.run_readers.log_timeline import LogRange, LogTimeline, read_log_times
 
 _MAX_OPEN = 64  # files
 _RECORD_DELAY = 2.0  # seconds after which bytes that no keeper has recorded will not be recorded any more
 _POSITION = re.compile(
     rf"(?P<rank>\d{{1,4}})-(?P<stream>{'|'.join(STREAMS)})-(?P<offset>\d{{1,15}})-(?P<anchor>\d{{1,15}})", re.ASCII
 )
+_HEAD = 200  # characters of a line in which its level is looked for
+_ERROR = (
+    r"\b(?:CRITICAL|FATAL|ERROR|Fatal Python error|Traceback \(most recent call last\)|[A-Z]\w*(?:Error|Exception):)"
+)
+_WARNING = r"\b(?:WARN|WARNING|[A-Z]\w*Warning:)|^\[W\d{4} "
+_DEBUG = r"\b(?:DEBUG|TRACE)\b"
+_PATTERNS = [(re.compile(_ERROR), "error"), (re.compile(_WARNING), "warning"), (re.compile(_DEBUG), "debug")]
+
+
+class LogLevel(StrEnum):
+    """Ascending; a line without a word of its level counts as information."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+    def includes(self, level: "LogLevel") -> bool:
+        """Whether a filter that shows this level and what is more serious shows ``level``."""
+        return _ORDER[level] >= _ORDER[self]
+
+
+_ORDER = {level: index for index, level in enumerate(LogLevel)}
+
+
+def level_of(text: str) -> LogLevel:
+    """The most serious level that the beginning of a line names."""
+    head = text[:_HEAD]
+    return next((LogLevel(level) for pattern, level in _PATTERNS if pattern.search(head)), LogLevel.INFO)
 
 
 class Position(NamedTuple):
@@ -239,7 +276,7 @@ def _take(
     return lines, reached, True
 
 
-def _unrecorded(files: "_Files", times: LogTimes, logs: Sequence[LogName], *, over: bool) -> list[LogRange]:
+def _unrecorded(files: "_Files", times: LogTimeline, logs: Sequence[LogName], *, over: bool) -> list[LogRange]:
     """What no keeper has recorded and none will: of an attempt before keepers did, or after a keeper's sudden end."""
     now, found = time.time(), list[LogRange]()
     for log in logs:

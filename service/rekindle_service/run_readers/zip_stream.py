@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.safe_open import open_beneath
-from rekindle_service.run_readers.log_spans import Span, total_size, without_holes
-from rekindle_service.run_readers.logs import iter_bytes, size_of
+from rekindle_service.run_readers.log_files import Span, iter_bytes, size_of, total_size, without_holes
 
 _FIRST_TIME, _LAST_TIME = 315_532_800, 4_354_819_198  # 1980 to 2107, the dates of the format
 

@@ -10,8 +10,7 @@ from rekindle_service.config.settings import Preemption
 from rekindle_service.jobs.quotas import Quotas, owner_of, slots_by_owner, slots_wanted
 from rekindle_service.launch.placement import usable_slots
 from rekindle_service.launch.registry import launcher_of, takes_slots
-from rekindle_service.machine.devices import Machine, Slot, choose_slots
-from rekindle_service.machine.shares import free_shares, fullest_first, slots_with_room
+from rekindle_service.machine.slots import Machine, Slot, choose_slots, free_shares, fullest_first, slots_with_room
 from rekindle_service.scheduler import reasons
 from rekindle_service.scheduler.backfill import UNKNOWN, Holder, Reservation, Timeline, reserve
 from rekindle_service.scheduler.durations import DISPLACED_SECONDS

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rekindle.contract.job import LinkRule
-from rekindle_service.machine.devices import Link, Slot, choose_slots
-from rekindle_service.machine.shares import slots_with_room
+from rekindle_service.machine.slots import Link, Slot, choose_slots, slots_with_room
 from rekindle_service.store.tables import Job
 
 UNKNOWN = math.inf

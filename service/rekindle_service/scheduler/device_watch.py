@@ -9,10 +9,9 @@ from rekindle.contract.locks import lock_holder
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.launch.registry import takes_slots
-from rekindle_service.machine.devices import Machine, Slot, count_on_bus
-from rekindle_service.machine.gpu_holders import describe_user
-from rekindle_service.machine.gpu_probe_client import STARTING, GpuProbe
 from rekindle_service.machine.gpu_report import (
+    STARTING,
+    GpuProbe,
     GpuReport,
     GpuState,
     foreign_users,
@@ -21,7 +20,8 @@ from rekindle_service.machine.gpu_report import (
     lasting_faults,
     xid_faults,
 )
-from rekindle_service.machine.health import DeviceUser
+from rekindle_service.machine.health import DeviceUser, describe_user
+from rekindle_service.machine.slots import Machine, Slot, count_on_bus
 from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.scheduler.repeated_kills import RepeatedKills
 from rekindle_service.store import Store

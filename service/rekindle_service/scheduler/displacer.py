@@ -8,8 +8,8 @@ from itertools import islice
 from rekindle_service.config.settings import Preemption
 from rekindle_service.jobs.quotas import Quotas, slots_by_owner
 from rekindle_service.launch.registry import takes_slots
-from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.health import DeviceHealth
+from rekindle_service.machine.slots import Machine
 from rekindle_service.scheduler.elastic import replacements, resizes
 from rekindle_service.scheduler.preemption import Displacement, Room, displace_for, is_elastic
 from rekindle_service.store import Store

@@ -6,7 +6,7 @@ from rekindle.contract.job import LinkRule
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.jobs.quotas import owner_of
 from rekindle_service.launch.placement import usable_slots
-from rekindle_service.machine.devices import Machine, choose_slots
+from rekindle_service.machine.slots import Machine, choose_slots
 from rekindle_service.scheduler.preemption import (
     Displacement,
     is_elastic,

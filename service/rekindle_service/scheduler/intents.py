@@ -8,7 +8,7 @@ from rekindle.contract.run_dir.control_messages import ControlMessage, MessageTy
 from rekindle.contract.states import JobIntent
 from rekindle_service.config.home import Home
 from rekindle_service.launch.registry import launcher_of, takes_slots
-from rekindle_service.machine.devices import Machine, cuda_visible_devices
+from rekindle_service.machine.slots import Machine, cuda_visible_devices
 from rekindle_service.store.mutations import is_stopping
 from rekindle_service.store.tables import Job
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rekindle.contract.states import JobIntent
 from rekindle_service.config.settings import Preemption
 from rekindle_service.jobs.quotas import Quotas, owner_of, slots_of, slots_wanted
-from rekindle_service.machine.devices import Machine
+from rekindle_service.machine.slots import Machine
 from rekindle_service.scheduler import reasons
 from rekindle_service.scheduler.allocation import Allocation, Situation, allocate
 from rekindle_service.scheduler.durations import Durations, expected, max_seconds, remaining

@@ -17,7 +17,7 @@ from rekindle_service.job_wording import quoted_label
 from rekindle_service.jobs.quotas import owner_of
 from rekindle_service.launch.placement import usable_slots
 from rekindle_service.launch.registry import takes_slots
-from rekindle_service.machine.devices import Machine, Slot, choose_slots
+from rekindle_service.machine.slots import Machine, Slot, choose_slots
 from rekindle_service.store.mutations import is_stopping
 from rekindle_service.store.tables import Job
 

@@ -6,7 +6,7 @@ from rekindle.contract.job import JobSpec, LinkRule
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.job_wording import STATE_PHRASES
 from rekindle_service.launch.registry import takes_slots
-from rekindle_service.machine.devices import Machine
+from rekindle_service.machine.slots import Machine
 from rekindle_service.scheduler.backfill import UNKNOWN, Reservation
 from rekindle_service.store.tables import Job
 

@@ -12,8 +12,8 @@ from rekindle_service.config.logging_config import fields_of
 from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.launch.registry import Launchers
-from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.health import DeviceHealth
+from rekindle_service.machine.slots import Machine
 from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.retention.deletions import Deletions
 from rekindle_service.scheduler.displacer import DEFAULT_RULES, DisplacementRules, Displacer

@@ -16,9 +16,8 @@ from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.access.permissions import PERSON
-from rekindle_service.config.home import Home, is_job_id
-from rekindle_service.config.unix_users import server_user
-from rekindle_service.experiments.records import stored_experiments
+from rekindle_service.config.home import Home, is_job_id, server_user
+from rekindle_service.experiments.experiment_records import stored_experiments
 from rekindle_service.jobs.packaging.code_sources import Bundles
 from rekindle_service.jobs.submission_record import SubmissionRecord, confirm_runs, read_submission
 from rekindle_service.jobs.submitter import new_job

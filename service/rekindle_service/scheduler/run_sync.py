@@ -15,7 +15,7 @@ from rekindle.contract.safe_open import regular_size
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.time_breakdown import goodput, time_breakdown
-from rekindle_service.run_readers.ranks import RANK_ZERO, read_rank_zero_status
+from rekindle_service.run_readers.rank_rows import RANK_ZERO, read_rank_zero_status
 from rekindle_service.scheduler.preemption import ranks_text
 from rekindle_service.store import Store
 from rekindle_service.store.projection import RowChanges, TimelineEvent, project

@@ -1,7 +1,7 @@
 """Which jobs there is no disk space for: the next checkpoint is written before an older one is deleted."""
 
 from rekindle_service.config.home import Home
-from rekindle_service.run_readers.snapshots import next_checkpoint_bytes
+from rekindle_service.run_readers.stored_snapshots import next_checkpoint_bytes
 from rekindle_service.store.tables import Job
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from rekindle_service.jobs.time_breakdown import Interval, TimeCategory
-from rekindle_service.run_readers.snapshots import SnapshotInfo
+from rekindle_service.run_readers.stored_snapshots import SnapshotInfo
 from rekindle_service.schemas.fields import ApiModel, JsonObject, Page, ResponseModel, Timestamp, Utf8Str
 
 

@@ -5,10 +5,8 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from rekindle_service.experiments.comparison import Aggregation, Row
-from rekindle_service.experiments.goals import Goal
-from rekindle_service.experiments.job_array import MAX_ARRAY, parse_array
-from rekindle_service.experiments.matrix import JOB_FIELDS, MAX_JOBS, is_option
+from rekindle_service.experiments.comparison import Aggregation, ComparisonRow, Goal
+from rekindle_service.experiments.trials import JOB_FIELDS, MAX_ARRAY, MAX_JOBS, is_option, parse_array
 from rekindle_service.schemas.fields import (
     ApiModel,
     Argument,
@@ -198,7 +196,7 @@ class ExperimentPublic(ExperimentSummary):
     """Of each column, the indices of the rows with the best value."""
     logged: list[str]
     """Names of all metrics of its jobs, at most 1,000."""
-    rows: list[Row]
+    rows: list[ComparisonRow]
     """Combinations of parameters with their values."""
     trials: list[TrialPublic]
     """Jobs with their values."""

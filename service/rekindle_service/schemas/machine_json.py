@@ -7,9 +7,9 @@ from pydantic import Field, StringConstraints
 
 from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.nvidia_driver import GpuReading
-from rekindle_service.machine.devices import Link, Slot
 from rekindle_service.machine.health import DeviceUser
 from rekindle_service.machine.monitor import Space
+from rekindle_service.machine.slots import Link, Slot
 from rekindle_service.schemas.fields import ApiModel, Page, RequestModel, ResponseModel, Timestamp, Utf8Str
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pydantic import RootModel
 
 from rekindle.contract.run_dir.attempt_samples import GpuUsage
-from rekindle_service.experiments.goals import Goal
+from rekindle_service.experiments.comparison import Goal
 from rekindle_service.run_readers.log_search import Match
 from rekindle_service.run_readers.merged_log import TimedLine
-from rekindle_service.run_readers.ranks import RankRow
+from rekindle_service.run_readers.rank_rows import RankRow
 from rekindle_service.schemas.fields import ApiModel, MetricPoint, Page, Timestamp
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 from docs.reference.markdown import GENERATED, code, table
 from rekindle_service.api.dependencies import AppState
 from rekindle_service.api.routes.monitoring import MetricsCollector
-from rekindle_service.machine.devices import Slot
+from rekindle_service.machine.slots import Slot
 from rekindle_service.store.tables import Job
 from rekindle_service.store.totals import JobTotals
 

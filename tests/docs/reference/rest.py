@@ -53,7 +53,7 @@ def lines() -> Iterator[str]:
 def document() -> Schema:
     """The OpenAPI document of the API, of health and of metrics, with the body of every error."""
     from rekindle_service.api.app import API_ROUTERS
-    from rekindle_service.api.problem_details import RESPONSES, Problem
+    from rekindle_service.api.problems import RESPONSES, Problem
     from rekindle_service.api.routes import monitoring
 
     app = FastAPI()
@@ -67,7 +67,7 @@ def document() -> Schema:
 
 
 def _common_errors() -> dict[int | str, str]:
-    from rekindle_service.api.problem_details import RESPONSES
+    from rekindle_service.api.problems import RESPONSES
 
     return {status: response["description"] for status, response in RESPONSES.items()}
 

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.states import JobState
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
-from rekindle_service.api.problem_details import RESPONSES
+from rekindle_service.api.problems import RESPONSES
 from rekindle_service.api.worker_pools import CHECKS
 from rekindle_service.sanitize import sanitize_line
 from rekindle_service.schemas.machine_json import Health, Readiness

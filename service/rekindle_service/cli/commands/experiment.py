@@ -28,11 +28,11 @@ from rekindle_service.cli.terminal import (
     print_line,
     working,
 )
-from rekindle_service.client import BuiltIn, Client, Experiment, ExperimentSummary, Row, Trial, is_settled
+from rekindle_service.client import BuiltIn, Client, ComparisonRow, Experiment, ExperimentSummary, Trial, is_settled
 from rekindle_service.client.api_connection import drop_unset
 from rekindle_service.config.client_settings import ClientSettings
-from rekindle_service.experiments.matrix import format_value, label
-from rekindle_service.experiments.wording import significant
+from rekindle_service.experiments.comparison import significant
+from rekindle_service.experiments.trials import format_value, label
 
 _POLL_INTERVAL = 1.0  # seconds
 
@@ -248,14 +248,14 @@ def comparison_table(experiment: Experiment) -> Table:
     return Table(columns, rows, cut={"failure": 20}, wrap="failure")
 
 
-def _job_cells(experiment: Experiment, row: Row) -> tuple[str, str]:
+def _job_cells(experiment: Experiment, row: ComparisonRow) -> tuple[str, str]:
     """The jobs of a row, and why the first of them that failed did."""
     trials = [experiment["trials"][index] for index in row["trials"]]
     failed = [each["outcome"] for each in trials if each["state"] == "failed" and each["outcome"] is not None]
     return ", ".join(f"#{each['number']}" for each in trials), formatting.outcome(failed[0]) if failed else ""
 
 
-def _cells(experiment: Experiment, index: int, row: Row) -> list[str | Text]:
+def _cells(experiment: Experiment, index: int, row: ComparisonRow) -> list[str | Text]:
     parameters = [
         format_value(row["parameters"][key]) if key in row["parameters"] else "" for key in experiment["parameters"]
     ]

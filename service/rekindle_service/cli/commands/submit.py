@@ -26,7 +26,7 @@ from rekindle_service.cli.terminal import Output, OutputOption, note, print_job,
 from rekindle_service.client import Client, Job, is_local
 from rekindle_service.client.api_connection import drop_unset
 from rekindle_service.client.models import ValidatedJob
-from rekindle_service.experiments.job_array import parse_array, with_index
+from rekindle_service.experiments.trials import parse_array, with_index
 from rekindle_service.sanitize import sanitize_line
 
 CONTEXT = {"allow_interspersed_args": False}

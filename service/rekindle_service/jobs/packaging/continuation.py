@@ -30,7 +30,7 @@ from rekindle_service.jobs.packaging.code_manifest import (
     describe_link,
     read_manifest,
 )
-from rekindle_service.run_readers.snapshots import next_checkpoint_bytes, read_snapshots
+from rekindle_service.run_readers.stored_snapshots import next_checkpoint_bytes, read_snapshots
 from rekindle_service.store.tables import Job
 from rekindle_service.submission import FieldError, SubmissionError
 

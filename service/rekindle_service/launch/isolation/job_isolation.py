@@ -11,9 +11,8 @@ from typing import Any
 
 from rekindle.contract.environment import PRIVATE_TMP
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle_service.config.home import Home
+from rekindle_service.config.home import Home, server_user
 from rekindle_service.config.settings import Settings
-from rekindle_service.config.unix_users import server_user
 from rekindle_service.launch.isolation.sandbox import (
     HIDDEN,
     TMP,

@@ -20,7 +20,7 @@ from rekindle_service.config.home import Home
 from rekindle_service.launch.isolation.job_isolation import Isolation
 from rekindle_service.launch.launcher import KeeperProcess
 from rekindle_service.launch.local.spare_keepers import KEEPER, SpareKeepers, SpareKey, spare_key
-from rekindle_service.machine.devices import Machine, Slot, cuda_visible_devices
+from rekindle_service.machine.slots import Machine, Slot, cuda_visible_devices
 from rekindle_service.secret_values import job_variables, stored_values
 from rekindle_service.store.tables import Job
 

@@ -27,7 +27,7 @@ from rekindle_service.launch.launcher import (
     keeper_failure,
 )
 from rekindle_service.launch.placement import Placement, device_errors, place_here
-from rekindle_service.machine.devices import Machine
+from rekindle_service.machine.slots import Machine
 from rekindle_service.store.tables import Job
 from rekindle_service.submission import FieldError, Submission
 

@@ -23,7 +23,7 @@ from rekindle_service.config.home import Home
 from rekindle_service.job_wording import job_label, like_name
 from rekindle_service.launch.slurm.batch_job import extra_error, sbatch_options, stand_in_script
 from rekindle_service.launch.slurm.slurm_commands import RefusedError, SlurmCommands, UnreachableError, job_name
-from rekindle_service.run_readers.usage import read_usage
+from rekindle_service.run_readers.lanes import read_usage
 from rekindle_service.store import Store
 from rekindle_service.store.job_queries import JobConditions
 from rekindle_service.store.tables import Job

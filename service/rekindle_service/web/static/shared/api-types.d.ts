@@ -2,7 +2,7 @@
 export interface Page<Item> { items: Item[]; next: string | null }
 export interface AttemptLanes {
   attempt: number; started_at: number; ranks_running_at: number | null; ended_at: number | null; at: number[];
-  ranks: RankLane[]; totals: Totals;
+  ranks: RankLane[]; totals: LaneTotals;
 }
 export interface AttemptMatches { attempt: number; count: number; complete: boolean; }
 export interface AttemptPublic {
@@ -30,6 +30,10 @@ export interface CheckpointPublic {
 }
 export interface Code { path?: string | null; bundle?: string | null; git?: string | null; ref?: string | null; }
 export interface CodePublic { digest: string; files: number; bytes: number; }
+export interface ComparisonRow {
+  parameters: Record<string, string | number | boolean | null>; trials: number[]; values: (number | null)[];
+  spread: ([number, number] | null)[];
+}
 export interface ConfigurationPublic {
   directory: string; code: CodePublic | null; environment: Record<string, any> | null;
 }
@@ -77,7 +81,7 @@ export interface ExperimentPublic {
   created_at: string | null; over: boolean; jobs: number; states: Record<string, number>;
   definition: Record<string, any>; machine: Record<string, any>; notes: string[]; parameters: string[];
   measures: string[]; metrics: string[]; goals: ("min" | "max" | null)[]; best: number[][]; logged: string[];
-  rows: Row[]; trials: TrialPublic[];
+  rows: ComparisonRow[]; trials: TrialPublic[];
 }
 export interface ExperimentSummary {
   id: string; number: number; name: string; owner: string | null; title: string; command: string | null;
@@ -134,6 +138,10 @@ export interface JobUsage {
   bytes: number | null; kinds: KindBytes | null;
 }
 export interface KindBytes { snapshots: number; logs: number; code: number; other: number; }
+export interface LaneTotals {
+  cpu_percent: (number | null)[]; rss_bytes: number[]; gpu_percent: (number | null)[];
+  gpu_memory_bytes: (number | null)[];
+}
 export interface Lanes { begin: number; end: number; phases: string[]; attempts: AttemptLanes[]; complete: boolean; }
 export interface Link { first: string; second: string; kind: string; }
 export type LogLevel = "debug" | "info" | "warning" | "error";
@@ -221,15 +229,11 @@ export interface RankPublic {
 }
 export interface RankRange { min: number; max: number; }
 export type RankState = "starting" | "running" | "done" | "drained" | "failed" | "killed";
-export interface Recipe { name: string; title: string; options: RecipeOption[]; }
 export interface RecipeOption {
   name: string; help: string; metavar: string | null; choices: string[]; is_flag: boolean; default: string | null;
 }
+export interface RecipePublic { name: string; title: string; options: RecipeOption[]; }
 export interface ResumeRequest { snapshot?: number | null; }
-export interface Row {
-  parameters: Record<string, string | number | boolean | null>; trials: number[]; values: (number | null)[];
-  spread: ([number, number] | null)[];
-}
 export interface SameError { id: string; number: number; name: string; }
 export type Scope = "read" | "submit" | "admin";
 export interface SearchPage { items: Match[]; next: number | null; size: number; }
@@ -285,10 +289,6 @@ export interface TokenCreated {
 export interface TokenPublic {
   id: string; person: string; scope: Scope; note: string; created_by: string; created_at: string | null;
   expires_at: string | null; revoked_at: string | null; last_used_at: string | null; valid: boolean;
-}
-export interface Totals {
-  cpu_percent: (number | null)[]; rss_bytes: number[]; gpu_percent: (number | null)[];
-  gpu_memory_bytes: (number | null)[];
 }
 export interface TrialPublic {
   job: string; number: number; name: string; state: string; intent: string; parameters: Record<string, any>;
@@ -385,12 +385,12 @@ export interface Routes {
   "PUT /jobs/{job_id}/snapshots/{step}/pin": { values: { step: Value; job_id: Value; }; answer: null; }
   "DELETE /jobs/{job_id}/snapshots/{step}/pin": { values: { step: Value; job_id: Value; }; answer: null; }
   "GET /jobs/{job_id}/snapshots/{step}/files.zip": { values: { step: Value; job_id: Value; }; answer: null; }
+  "POST /bundles": { values: {}; body: Blob; answer: Bundle; }
   "GET /jobs/{job_id}/configuration": { values: { job_id: Value; }; answer: ConfigurationPublic; }
   "GET /jobs/{job_id}/code/differences": {
     values: { job_id: Value; other: Value; limit?: Value; cursor?: Value; }; answer: Page<FileDifferencePublic>;
   }
-  "POST /bundles": { values: {}; body: Blob; answer: Bundle; }
-  "GET /recipes": { values: { limit?: Value; cursor?: Value; }; answer: Page<Recipe>; }
+  "GET /recipes": { values: { limit?: Value; cursor?: Value; }; answer: Page<RecipePublic>; }
   "POST /experiments": { values: {}; body: ExperimentCreate; answer: ExperimentPublic; }
   "GET /experiments": { values: { name?: Value; limit?: Value; cursor?: Value; }; answer: Page<ExperimentSummary>; }
   "GET /experiments/builtin": { values: { limit?: Value; cursor?: Value; }; answer: Page<BuiltIn>; }

@@ -1,7 +1,7 @@
 /**
  * A field for each option of a recipe; together they are arguments.
  *
- * @import { Recipe, RecipeOption } from "../shared/api-types.d.ts"
+ * @import { RecipeOption, RecipePublic as Recipe } from "../shared/api-types.d.ts"
  * @typedef {HTMLInputElement | HTMLSelectElement} Control
  */
 import { byId, h } from "../shared/dom.js";

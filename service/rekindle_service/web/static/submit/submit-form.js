@@ -1,7 +1,7 @@
 /**
  * The form of a job and its request, in both directions.
  *
- * @import { JobPublic as Job, Recipe } from "../shared/api-types.d.ts"
+ * @import { JobPublic as Job, RecipePublic as Recipe } from "../shared/api-types.d.ts"
  * @import { Body } from "../shared/code-snippets.js"
  */
 import { messageOf } from "../shared/api.js";

@@ -1,0 +1,121 @@
+"""The history of a job: its attempts, its events, what its time was spent on, what its ranks did, and what happened."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from rekindle.contract.outcome import Outcome
+from rekindle.contract.run_dir.attempt_history import replayed_steps
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.placeholders import read_arguments
+from rekindle_service.api.dependencies import AppStateDep, AttemptNumber, JobDep, ReadableBy, RunDirDep, find_attempt
+from rekindle_service.api.pagination import PageParamsDep, paginate
+from rekindle_service.api.problems import invalid_field
+from rekindle_service.jobs.job_story import SameError, Story, read_story
+from rekindle_service.jobs.time_breakdown import goodput, time_breakdown, totals
+from rekindle_service.run_readers.lanes import Lanes, read_lanes
+from rekindle_service.run_readers.rank_rows import read_attempts, read_rank_zero_status
+from rekindle_service.schemas.attempt_json import AttemptPublic, EventPublic, IntervalPublic, TimeBreakdown
+from rekindle_service.schemas.fields import Page
+from rekindle_service.store.tables import Attempt, Job
+
+router = APIRouter(tags=["attempts"])
+
+_SHORTEST = 0.001  # seconds that lanes have where a job has ended before its submission by a clock that was set back
+
+
+@router.get("/jobs/{job_id}/attempts")
+def list_attempts(state: AppStateDep, job: JobDep, run_dir: RunDirDep, params: PageParamsDep) -> Page[AttemptPublic]:
+    """List the attempts of a job, oldest first: each is one launch of torchrun."""
+    page = paginate(attempts_public(state.store.attempts(job.id)), params, lambda attempt: attempt.number)
+    return page.map(lambda attempt: with_arguments(attempt, job, run_dir))
+
+
+@router.get("/jobs/{job_id}/events")
+def list_events(state: AppStateDep, job: JobDep, params: PageParamsDep) -> Page[EventPublic]:
+    """List the events in the history of a job, oldest first."""
+    return paginate(state.store.events(job.id), params, lambda event: event.id).map(EventPublic.model_validate)
+
+
+@router.get("/jobs/{job_id}/time")
+def read_time_breakdown(state: AppStateDep, job: JobDep, run_dir: RunDirDep) -> TimeBreakdown:
+    """Break down the time of a job: queued, waiting (back-off), starting, training, saving, replayed, stalled."""
+    attempts = state.store.attempts(job.id)
+    for running in [attempt for attempt in attempts if attempt.ended_at is None]:
+        status = read_rank_zero_status(run_dir, running.number)
+        running.saving_seconds = None if status is None else status.saving_seconds
+    intervals = time_breakdown(job, attempts, time.time())
+    return TimeBreakdown(
+        goodput=goodput(intervals, attempts),
+        seconds=totals(intervals),
+        intervals=[IntervalPublic(**asdict(interval)) for interval in intervals],
+    )
+
+
+@router.get("/jobs/{job_id}/lanes")
+def list_lanes(
+    job: JobDep,
+    run_dir: RunDirDep,
+    begin: Annotated[
+        float | None, Query(alias="from", ge=0, le=1e11, description="Seconds since the epoch; default: the submission")
+    ] = None,
+    end: Annotated[
+        float | None, Query(alias="to", ge=0, le=1e11, description="Seconds since the epoch; default: the end, or now")
+    ] = None,
+    points: Annotated[int, Query(ge=1, le=2000, description="Maximum number of points of each rank")] = 240,
+) -> Lanes:
+    """Get what every rank of every attempt did over time: phase, step, waiting for other ranks, use of its device.
+
+    Times are in seconds since the epoch. The keeper takes a sample every 5 seconds, of a long attempt fewer of those
+    that are older. With many ranks each has fewer points.
+    """
+    begin = job.created_at if begin is None else begin
+    if end is None:
+        latest = time.time() if job.ended_at is None else job.ended_at
+        end = max(latest, job.created_at + _SHORTEST)
+    if begin >= end:
+        detail = f"the range from {begin:.3f} to {end:.3f} has no time in it"
+        raise invalid_field("to", f"must be later than `from`, which is {begin:.3f}", end, detail)
+    attempts = [*read_attempts(run_dir).values()]
+    return read_lanes(run_dir, attempts, job.spec.devices_per_rank, begin, end, points)
+
+
+@router.get("/jobs/{job_id}/story")
+def read_job_story(
+    state: AppStateDep, job: JobDep, run_dir: RunDirDep, readable_by: ReadableBy, attempt: AttemptNumber = None
+) -> Story:
+    """Explain what happened to a job: the cause, the rank and the lines of code, and what to do next.
+
+    By default of the job as it is now; with `attempt`, of that attempt.
+    """
+    attempts = state.store.attempts(job.id)
+    if attempt is not None and attempt not in [each.number for each in attempts]:
+        find_attempt(job, run_dir, attempt)
+
+    def same_error(outcome: Outcome) -> list[SameError]:
+        found = state.store.lists.failed_alike(job.id, outcome, readable_by=readable_by)
+        return [SameError(each.id, each.number, each.name) for each in found]
+
+    return read_story(job, attempts, run_dir, attempt, same_error)
+
+
+def attempts_public(attempts: Sequence[Attempt]) -> list[AttemptPublic]:
+    """All attempts of a job: how many steps of one were replayed follows from those after it."""
+    replayed = replayed_steps(attempts)
+    return [
+        AttemptPublic(
+            **attempt.model_dump(include=set(AttemptPublic.model_fields)),
+            state="running" if attempt.ended_at is None else "ended",
+            replayed_steps=replayed[attempt.number],
+            args=None,
+        )
+        for attempt in attempts
+    ]
+
+
+def with_arguments(attempt: AttemptPublic, job: Job, run_dir: RunDir) -> AttemptPublic:
+    args = read_arguments(run_dir, attempt.number)
+    return attempt if args in (None, job.spec.args) else attempt.model_copy(update={"args": args})

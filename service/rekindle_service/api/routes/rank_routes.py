@@ -1,0 +1,152 @@
+"""Ranks of an attempt: their state, their Python stacks, and fault injection, which the keeper carries out."""
+
+import random
+import time
+from dataclasses import asdict, replace
+
+from fastapi import APIRouter
+
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
+from rekindle.contract.run_dir.attempt_samples import UsageSample
+from rekindle.contract.run_dir.control_messages import (
+    RANK_FAULTS,
+    ControlMessage,
+    Fault,
+    MessageType,
+    notify,
+    post_request,
+)
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.rank_records import RankState
+from rekindle.contract.safe_open import stat_beneath
+from rekindle.contract.states import HOLDING_SLOTS, JobState
+from rekindle_service.api.dependencies import AttemptDep, AttemptNumber, JobDep, RankDep, RunDirDep, find_attempt
+from rekindle_service.api.pagination import PageParamsDep, paginate
+from rekindle_service.api.problems import ProblemError, invalid_field
+from rekindle_service.job_wording import STATE_PHRASES, quoted_label
+from rekindle_service.launch.registry import launcher_of
+from rekindle_service.run_readers.lanes import latest_usage
+from rekindle_service.run_readers.rank_rows import read_ranks, wait_for_stack
+from rekindle_service.run_readers.stored_snapshots import read_snapshots
+from rekindle_service.schemas.attempt_json import ChaosPublic
+from rekindle_service.schemas.fields import Page
+from rekindle_service.schemas.job_requests import ChaosRequest
+from rekindle_service.schemas.rank_json import RankPublic, StackPublic, UsagePublic
+from rekindle_service.store.tables import Job
+
+router = APIRouter(tags=["ranks"])
+
+_MAX_USAGE_AGE = 20.0  # seconds for which a sample shows what a rank uses now
+_STACK_TIMEOUT = 3.0  # seconds
+_REMOTE_SECONDS = 3.0  # more for a keeper on another machine, which looks for requests once a second
+
+
+@router.get("/jobs/{job_id}/ranks")
+def list_ranks(
+    job: JobDep, run_dir: RunDirDep, params: PageParamsDep, attempt: AttemptNumber = None
+) -> Page[RankPublic]:
+    """List the ranks of an attempt; none for a job that has not been launched yet."""
+    if attempt is None and job.attempt == 0:
+        return Page(items=[])
+    ranks = ranks_public(job, run_dir, find_attempt(job, run_dir, attempt))
+    return paginate(ranks, params, lambda rank: rank.rank)
+
+
+@router.post("/jobs/{job_id}/ranks/{rank}/stack")
+def read_stack(job: JobDep, run_dir: RunDirDep, attempt: AttemptDep, rank: RankDep) -> StackPublic:
+    """Get the Python stacks of all threads of a running rank, requested through its keeper.
+
+    This works while the rank hangs in a collective or holds the GIL, and takes a moment. Only ranks of the latest
+    attempt can be running.
+    """
+    state = next(each.state for each in ranks_public(job, run_dir, attempt) if each.rank == rank)
+    if state not in (RankState.STARTING, RankState.RUNNING):
+        raise _no_stack(f"rank {rank} of attempt {attempt.number} of job {job.id} is not running: it is {state}")
+    path = run_dir.attempt(attempt.number).rank(rank).stacks
+    before = stat_beneath(run_dir.root, path)
+    if before is None:
+        raise _no_stack(f"rank {rank} of job {job.id} has not started its script yet")
+    _send(job, run_dir, ControlMessage(MessageType.STACK, attempt.number, rank))
+    seconds = _STACK_TIMEOUT + (_REMOTE_SECONDS if launcher_of(job.spec).is_remote else 0.0)
+    stack = wait_for_stack(run_dir.root, path, before.st_size, seconds)
+    if stack is None:
+        raise _no_stack(
+            f"rank {rank} of job {job.id} wrote no stack within {seconds:g} s: the process is stopped, or its "
+            "keeper is gone; GET …/ranks shows its state"
+        )
+    return StackPublic(attempt=attempt.number, rank=rank, stack=stack)
+
+
+def _no_stack(detail: str) -> ProblemError:
+    return ProblemError(409, "no-stack", detail)
+
+
+@router.post("/jobs/{job_id}/chaos", status_code=202)
+def inject_fault(job: JobDep, run_dir: RunDirDep, body: ChaosRequest) -> ChaosPublic:
+    """Inject a fault into a running job; the response names the target rank.
+
+    `GET …/attempts` lists it under `faults` as soon as the keeper has injected it.
+    """
+    if job.state is not JobState.RUNNING:
+        raise ProblemError(409, "wrong-state", f"chaos needs a running job; this one {STATE_PHRASES[job.state]}")
+    if body.fault is Fault.CORRUPT_SNAPSHOT and not read_snapshots(run_dir.root, run_dir.snapshots):
+        raise ProblemError(409, "no-snapshot", f"{quoted_label(job.name, job.number)} has no snapshot to corrupt yet")
+    rank = _target_rank(job, run_dir, body.rank) if body.fault in RANK_FAULTS else None
+    _send(job, run_dir, ControlMessage(MessageType.CHAOS, job.attempt, rank, fault=body.fault))
+    return ChaosPublic(attempt=job.attempt, fault=body.fault, rank=rank)
+
+
+def _send(job: Job, run_dir: RunDir, message: ControlMessage) -> None:
+    """Send the keeper a message, on another machine through a file."""
+    if launcher_of(job.spec).is_remote:
+        post_request(run_dir, message)
+    else:
+        notify(run_dir, message)
+
+
+def _target_rank(job: Job, run_dir: RunDir, requested: int | None) -> int:
+    """The requested rank if it is running, by default a random running one. Raises ProblemError (422 or 409)."""
+    ranks = ranks_public(job, run_dir, find_attempt(job, run_dir, job.attempt))
+    known = [each.rank for each in ranks]
+    if requested is not None and requested not in known:
+        rule = f"must be a rank of the running attempt: {', '.join(map(str, known))}"
+        raise invalid_field(
+            "rank",
+            rule,
+            requested,
+            f"{quoted_label(job.name, job.number)} has no rank {requested}",
+            hint="omit it for a random rank",
+        )
+    running = [each.rank for each in ranks if each.state is RankState.RUNNING and requested in (None, each.rank)]
+    if not running:
+        found = "no rank is" if requested is None else f"rank {requested} is not"
+        detail = f"chaos needs a running rank; {found} running in attempt {job.attempt}"
+        raise ProblemError(409, "wrong-state", detail)
+    return random.choice(running)  # noqa: S311  not security-relevant
+
+
+def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> list[RankPublic]:
+    """Every rank of an attempt; none is running where the job holds no slots."""
+    ended = job.state not in HOLDING_SLOTS
+    remote = launcher_of(job.spec).is_remote
+    rows = read_ranks(run_dir, attempt, over=ended, remote=remote)
+    if job.stalled is not None:
+        rows = [replace(row, steps_per_second=None) for row in rows]  # the script's latest word is of the past
+    sample = None if ended else latest_usage(run_dir.root, run_dir.attempt(attempt.number).usage)
+    if sample is None or time.time() - sample.at >= _MAX_USAGE_AGE:
+        return [RankPublic(**asdict(row)) for row in rows]
+    each = job.spec.devices_per_rank
+    usage = {row.rank: usage_public(sample, row.rank, each) for row in rows if remote or row.process_state is not None}
+    timeout, seconds = sample.hang_timeout, sample.without_progress
+    return [
+        RankPublic(**asdict(row), usage=usage.get(row.rank), hang_timeout=timeout, without_progress=seconds)
+        for row in rows
+    ]
+
+
+def usage_public(sample: UsageSample, rank: int, devices_per_rank: int) -> UsagePublic | None:
+    """What one rank uses; None where the sample does not cover it."""
+    usage = sample.of_rank(rank)
+    if usage is None:
+        return None
+    return UsagePublic(**asdict(usage), at=sample.at, devices=sample.devices_of(rank, devices_per_rank))

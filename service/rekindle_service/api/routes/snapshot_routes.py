@@ -1,0 +1,87 @@
+"""Snapshots of a job: list, pin, download; and whether a job can resume from one."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.snapshot_dir import read_pins
+from rekindle.contract.states import TERMINAL, JobIntent, JobState
+from rekindle_service.api.dependencies import JobDep, RunDirDep
+from rekindle_service.api.downloads import ZIP, Download, attachment
+from rekindle_service.api.pagination import PageParamsDep, paginate
+from rekindle_service.api.problems import ProblemError
+from rekindle_service.job_wording import STATE_PHRASES, quoted_label
+from rekindle_service.jobs import actions
+from rekindle_service.run_readers.rank_rows import read_attempts, read_rank_zero_status
+from rekindle_service.run_readers.stored_snapshots import read_snapshots, snapshot_files
+from rekindle_service.run_readers.zip_stream import Member, zip_stream
+from rekindle_service.schemas.attempt_json import SnapshotList, SnapshotPublic
+from rekindle_service.store.tables import Job
+
+router = APIRouter(tags=["snapshots"])
+
+Step = Annotated[int, Path(ge=0, lt=10**12, description="Step of the snapshot")]
+
+
+@router.get("/jobs/{job_id}/snapshots")
+def list_snapshots(run_dir: RunDirDep, params: PageParamsDep) -> SnapshotList:
+    """List the committed snapshots of a job, latest first, and the policy by which they are taken."""
+    page = paginate(read_snapshots(run_dir.root, run_dir.snapshots), params, lambda snapshot: -snapshot.step)
+    pinned = read_pins(run_dir.pins)
+    snapshots = [SnapshotPublic(**asdict(snapshot), pinned=snapshot.step in pinned) for snapshot in page.items]
+    status = read_rank_zero_status(run_dir, max(read_attempts(run_dir), default=0))
+    return SnapshotList(items=snapshots, next=page.next, policy=None if status is None else status.snapshot_policy)
+
+
+@router.put("/jobs/{job_id}/snapshots/{step}/pin", status_code=204)
+def pin_snapshot(job: JobDep, run_dir: RunDirDep, step: Step) -> None:
+    """Pin a snapshot: it is kept until the job is deleted, whatever the job's policy."""
+    if not actions.pin(run_dir, step):
+        raise _unknown_snapshot(job, step)
+
+
+@router.delete("/jobs/{job_id}/snapshots/{step}/pin", status_code=204)
+def unpin_snapshot(run_dir: RunDirDep, step: Step) -> None:
+    """Unpin a snapshot: the job's policy applies to it again."""
+    actions.unpin(run_dir, step)
+
+
+@router.get(
+    "/jobs/{job_id}/snapshots/{step}/files.zip", response_class=Response, responses={200: {"content": {ZIP: {}}}}
+)
+def download_snapshot(job: JobDep, run_dir: RunDirDep, step: Step) -> Response:
+    """Download a snapshot as a zip archive: unpacked into a snapshot directory, training can resume from it.
+
+    `rekindle snapshots export` extracts the plain weights instead.
+    """
+    files = snapshot_files(run_dir.root, run_dir.snapshots, step)
+    if files is None:
+        raise _unknown_snapshot(job, step)
+    members = [Member(f"{path.parent.name}/{path.name}", path) for path in files]
+    archive = zip_stream(run_dir.root, members, compress=False, complete=True)
+    return Download(archive, ZIP, headers=attachment(f"job-{job.number}-step-{step}.zip"))
+
+
+def _unknown_snapshot(job: Job, step: int) -> ProblemError:
+    detail = f"{quoted_label(job.name, job.number)} has no snapshot of step {step}; GET …/snapshots lists its snapshots"
+    return ProblemError(404, "unknown-snapshot", detail)
+
+
+def require_resumable(job: Job, run_dir: RunDir, step: int) -> None:
+    """Check that the job can resume from the snapshot of ``step`` without losing a pinned one. Raises ProblemError."""
+    held = job.state is JobState.QUEUED and job.intent is JobIntent.HOLD
+    if job.state not in TERMINAL and not held:
+        named = f"{quoted_label(job.name, job.number)} {STATE_PHRASES[job.state]}"
+        detail = f"{named}; only a job that has ended or is held can resume from a chosen snapshot"
+        raise ProblemError(409, "wrong-state", detail)
+    snapshots = {snapshot.step: snapshot for snapshot in read_snapshots(run_dir.root, run_dir.snapshots)}
+    if step not in snapshots:
+        raise _unknown_snapshot(job, step)
+    if not snapshots[step].verified:
+        raise ProblemError(409, "damaged-snapshot", f"the snapshot of step {step} of job {job.id} is damaged")
+    pinned = [each for each in sorted(read_pins(run_dir.pins)) if each > step and each in snapshots]
+    if pinned:
+        detail = f"the later snapshot of step {pinned[0]} is pinned and would be quarantined: unpin it first"
+        raise ProblemError(409, "pinned-snapshot", detail)
