@@ -32,7 +32,7 @@ _LATE = 30.0  # seconds by which a node may be later than the time that it was g
 
 
 class ClusterAttempt:
-    """Call ``run`` once."""
+    """An attempt on the nodes of an allocation: call ``run`` once."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ClusterAttempt:
         self._missing_peer: Culprit | None = None
 
     def run(self) -> AttemptResult:
-        """Until no process of the attempt is left on any node that can be reached; the others' have ended by lease."""
+        """Run until no process of it is left on any node that can be reached; others have ended by their lease."""
         for node in self._nodes:
             node.keeper.on_message = partial(self._receive, node)
         self._dir.ranks.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ class ClusterAttempt:
     # --- beginning
 
     def _prepare(self) -> str | None:
-        """Have the first node serve the store; why it cannot, else None."""
+        """Have the first node serve the store; return why it cannot, else None."""
         first = self._nodes.first
         addresses = [node.keeper.address for node in self._nodes]
         first.keeper.send(messages.Prepare(self._number, first.keeper.address, addresses, self._secret))
@@ -103,7 +103,7 @@ class ClusterAttempt:
         return self._nodes.any_lost() or self._stop is not None
 
     def _begin(self) -> bool:
-        """False where the attempt is to end, or a node was lost, before the store is served: no node has begun then."""
+        """Have all nodes start their ranks; False where the attempt is to end, or a node was lost, before that."""
         first = self._nodes.first
         if first.prepared is None:
             return False
@@ -167,7 +167,7 @@ class ClusterAttempt:
         return self._stop
 
     def _find_hang(self) -> bool:
-        """Progress is the world's: nothing hangs while one node still makes some, unless a rank is stopped."""
+        """Note a hang: nothing hangs while one node still makes progress, unless a rank is stopped."""
         if self._nodes.any_silent():
             return False
         if not (found := self._agreeing(lambda each: each.seconds is not None)):
@@ -184,13 +184,13 @@ class ClusterAttempt:
         return True
 
     def _agreeing(self, is_such: Callable[[messages.NodeStalled], bool]) -> list[messages.NodeStalled]:
-        """Such reports, if all nodes whose ranks run have sent one, or one of a rank that is stopped by a signal."""
+        """The reports that are such, if all nodes with ranks have sent one, or one names a rank stopped by a signal."""
         reports = [node.stalled for node in self._nodes if node.proposal is not Ending.DONE]
         found = [each for each in reports if each is not None and is_such(each)]
         return found if len(found) == len(reports) or any(each.stopped for each in found) else []
 
     def _show_stall(self) -> None:
-        """Long before it is a hang: a lack of progress that the nodes would show, and its end."""
+        """Journal a lack of progress that the nodes would show, long before it is a hang, and its end."""
         if not (shown := self._agreeing(lambda each: each.shown is not None)):
             if self._shown.end():
                 self._write(RecordType.STALLED, sentence=None)
@@ -259,7 +259,7 @@ class ClusterAttempt:
         self._write(RecordType.STOP_REQUESTED, ending=ending)
 
     def _shut_down(self, ending: Ending) -> Ending:
-        """The same on all nodes, and no store ends before the last rank that may need it; as in ``Shutdown``."""
+        """End the ranks alike on all nodes, the store not before the last rank that may need it; see ``Shutdown``."""
         self._nodes.send(messages.End(self._number, ending))
         if not ending.is_stop and ending is not Ending.DONE:
             self._find_root_cause(ending)
@@ -279,7 +279,7 @@ class ClusterAttempt:
         return any(each.by_sigterm for each in ended) and all(each.by_sigterm or not each.cause_known for each in ended)
 
     def _await_stop(self) -> Ending | None:
-        """The stop that has reached ranks before their keepers: when an allocation ends, all get SIGTERM."""
+        """Wait for the stop that has reached ranks before their keepers: when an allocation ends, all get SIGTERM."""
         self._wait(SIGTERM_GRACE, lambda: self._requested_stop() is not None or self._nodes.any_lost())
         return self._requested_stop()
 
@@ -292,7 +292,7 @@ class ClusterAttempt:
             self._missing_peer = find_missing_peer(seen.failed, seen.running, seen.finished) if seen.failed else None
 
     def _cause_is_known(self) -> bool:
-        """A failure that is no consequence of another's, or a lost node, which explains all of them."""
+        """True for a failure that is no consequence of another's, and for a lost node, which explains all of them."""
         return self._nodes.any_lost() or any(node.ended is not None and node.ended.cause_known for node in self._nodes)
 
     def _collect_results(self) -> None:
@@ -320,7 +320,7 @@ class ClusterAttempt:
         return NodeReport(keeper.host, self._read_lost(node), lost=keeper.lost, lost_at=keeper.lost_at)
 
     def _read_lost(self, node: Participant) -> AttemptResult:
-        """By the ranks' own files; one of which nothing more is known has been killed by its keeper's lease."""
+        """Read the ranks' own files; one of which nothing more is known has been killed by its keeper's lease."""
         result = AttemptResult(self._number, self._plan.world_size, Ending.HOST_LOST)
         for number in node.ranks:
             rank = read_rank_result(self._dir.rank(number), number)

@@ -65,7 +65,7 @@ class MessageChannel:
 
     @property
     def peer(self) -> str:
-        """Its address. Raises OSError where it has gone."""
+        """The peer's address. Raises OSError where it has gone."""
         return str(self._sock.getpeername()[0])
 
     def trust(self) -> None:
@@ -236,7 +236,7 @@ class HomeProof:
 
 
 def _write_proofs(path: Path, written: int, writer: int, keeper: int) -> Never:
-    """Whatever else ends this child, SIGTERM does not, which Slurm sends to all processes so that ranks can save."""
+    """Write proofs until SIGKILL: SIGTERM, which Slurm sends to all processes so that ranks can save, ends none."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     die_with_parent(keeper)
@@ -249,7 +249,7 @@ def _write_proofs(path: Path, written: int, writer: int, keeper: int) -> Never:
 
 
 def _write_proof(path: Path, number: int) -> str | None:
-    """Why that fails, or empty where only more space is needed."""
+    """Write one; return why that fails, empty where only more space is needed."""
     try:
         write_json(path, {"number": number}, durable=False)
     except OSError as error:
@@ -294,7 +294,7 @@ class NodeLink:
         events.every(BEAT_INTERVAL, self._beat)
 
     def attend(self, on_message: Callable[[Message], None]) -> None:
-        """Who handles messages from now on; called while the event loop waits."""
+        """Hand messages to ``on_message`` from now on; it is called while the event loop waits."""
         self._on_message = on_message
 
     def send(self, message: Message) -> None:

@@ -185,14 +185,14 @@ class ClusterRunner:
         self._has_begun = False  # an attempt of this launch
 
     def begin(self) -> None:
-        """The keepers of the nodes end what earlier ones have left there."""
+        """Start the keepers of the nodes, which end what earlier ones have left there."""
         self._nodes.start_missing()
 
     def change_devices(self, intent: RunIntent) -> None:
-        """Slurm gives the devices; ``intent`` names none."""
+        """Do nothing: Slurm gives the devices, and ``intent`` names none."""
 
     def find_resources(self, requested_stop: RequestedStop) -> Resources | None:
-        """Raises TooFewNodesError."""
+        """Choose the nodes of the next attempt; None where a stop is requested first. Raises TooFewNodesError."""
         self._start_error = None
         self._nodes.dismiss_terminated()
         began, events = time.monotonic(), Events()
@@ -206,7 +206,7 @@ class ClusterRunner:
         return None
 
     def _is_decided(self, waited: float) -> bool:
-        """Raises TooFewNodesError."""
+        """True where an attempt can begin on the nodes chosen so far, or never can. Raises TooFewNodesError."""
         found = len(self._chosen)
         is_enough, settled = found >= self._spec.min_nodes, self._nodes.is_settled()
         is_all = found == self._spec.nodes

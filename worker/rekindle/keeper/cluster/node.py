@@ -66,7 +66,7 @@ class NodeKeeper:
         link.attend(self._inbox.append)
 
     def serve(self) -> bool:
-        """Until the coordinator lets this keeper go: whether the job has ended. Raises CoordinatorLostError."""
+        """Serve until the coordinator lets this keeper go; True if the job has ended. Raises CoordinatorLostError."""
         try:
             while True:
                 events = self._events.wait(_IDLE)
@@ -176,7 +176,7 @@ class NodeAttempt(RunningAttempt):
             self._processes.handle_message(request)
 
     def _answer(self) -> None:
-        """Where the ranks are, if that was asked."""
+        """Report where the ranks are, if that was asked."""
         if (asked := self._observe) is not None:
             self._observe = None
             match asked.sampling:
@@ -259,7 +259,7 @@ class NodeAttempt(RunningAttempt):
             self._shutdown.kill_others(cause)
 
     def _final_ending(self, ending: Ending) -> Ending:
-        """The coordinator makes one of the nodes' endings."""
+        """Leave it to the coordinator, which makes one of the nodes' endings."""
         return ending
 
 
@@ -313,7 +313,7 @@ def _keep(run_dir: RunDir, launch: int, host: str, source: str | None) -> bool:
 
 
 def _find_coordinator(run_dir: RunDir, launch: int) -> Coordinator:
-    """A file that another machine has just written may be visible here only after a while."""
+    """Wait for its file: what another machine has just written may be visible here only after a while."""
     deadline = time.monotonic() + _COORDINATOR_TIMEOUT
     while (found := read_record(run_dir.launch(launch).leader, Coordinator)) is None:
         if time.monotonic() > deadline:

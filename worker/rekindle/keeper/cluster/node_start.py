@@ -57,7 +57,7 @@ exec /usr/bin/env {variables} PYTHONPATH={path}"${{PYTHONPATH:+:$PYTHONPATH}}" {
 
 
 def node_command(run_dir: RunDir, launch: int, host: str, *more: str) -> Sequence[str]:
-    """With the interpreter and the path of this process, and nothing else of its environment."""
+    """The command for the keeper of ``host``: with the interpreter and path of this process, and no other variable."""
     path = os.environ.get("PYTHONPATH", "")
     python = [sys.executable, "-P", "-m", _MODULE, str(run_dir.root), str(launch), host, *more]
     found_by = [f"{RUN_DIR}={run_dir.root}", f"{HOST}={host}"]  # what the keeper leaves, by the next one

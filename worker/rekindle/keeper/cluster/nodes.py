@@ -105,13 +105,13 @@ class _Host:
 
     @property
     def answers(self) -> bool:
-        """With a proof that it writes where this keeper reads."""
+        """True where its keeper answers, with a proof that it writes where this keeper reads."""
         node = self.node
         return node is not None and node.is_alive and not node.terminated and node.seen > 0
 
     @property
     def is_settled(self) -> bool:
-        """It answers, is known to be unusable, or no keeper could be started there lately."""
+        """True where it answers, is known to be unusable, or no keeper could be started there lately."""
         return self.answers or bool(self.unusable) or self.failed >= MAX_STARTS
 
     @property
@@ -157,7 +157,7 @@ class Nodes:
         return all(host.is_settled for host in self._hosts.values())
 
     def may_rejoin(self) -> bool:
-        """A keeper has ended, or is being started, on a machine that is not known to be cut off."""
+        """True where a keeper has ended, or is being started, on a machine that is not known to be cut off."""
         return any(not host.is_settled and not host.was_cut_off for host in self._hosts.values())
 
     def missing(self) -> dict[str, str]:
@@ -257,7 +257,7 @@ class Nodes:
             host.mark_unusable(error)
 
     def _end(self, host: _Host, code: int) -> None:
-        """The process that held a keeper has ended."""
+        """Note that the process that held a keeper has ended."""
         host.process, last = None, _last_line(host)
         if host.node is not None and host.node.is_alive:
             host.node.lose(f"its keeper has ended with exit code {code}{last and f': {last}'}")
@@ -311,7 +311,7 @@ class Nodes:
 
 
 def _explained(line: str) -> str:
-    """The end of a traceback does not say whose module is missing."""
+    """Say whose module is missing, which the end of a traceback does not."""
     return f"{sys.executable}: {line}" if line.startswith(("ModuleNotFoundError", "ImportError")) else line
 
 

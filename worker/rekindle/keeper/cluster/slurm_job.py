@@ -45,13 +45,13 @@ _SRUN = (
 
 
 def hosts_of(node_list: str) -> list[str]:
-    """The names in Slurm's short form. Raises OSError, CalledProcessError."""
+    """Expand node names in Slurm's short form. Raises OSError, CalledProcessError."""
     shown = subprocess.run(["scontrol", "show", "hostnames", node_list], capture_output=True, text=True, check=True)
     return shown.stdout.split()
 
 
 def write_comment(slurm_job: str, reason: str) -> None:
-    """The comment of the Slurm job reaches the server where nothing that is written here does."""
+    """Let the comment of the Slurm job reach the server where nothing that is written here does."""
     own_name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     command = ["scontrol", "update", f"JobId={slurm_job}", f"Comment={COMMENT}{own_name}: {reason}"]
     with suppress(OSError, subprocess.SubprocessError):

@@ -13,7 +13,7 @@ _VMSTAT = Path("/proc/vmstat")
 
 
 def kernel_log() -> list[str] | None:
-    """Its records, oldest first: ``priority,sequence,microseconds,flags;text``. None where it cannot be read."""
+    """All records, oldest first: ``priority,sequence,microseconds,flags;text``. None where it cannot be read."""
     try:
         fd = os.open(_KMSG, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

@@ -64,7 +64,7 @@ def _alive(pids: list[int]) -> list[ProcessIdentity]:
 
 
 def _is_cleanup_helper(pid: int) -> bool:
-    """Also one that has no command line yet: it is just being started."""
+    """True for a helper, and for what has no command line yet: it is just being started."""
     command = _read(pid, "cmdline")
     return not command or any(name in command for name in CLEANUP_HELPERS)
 

@@ -22,7 +22,7 @@ UNEXPLAINED_GRACE = 2.0  # seconds in which it becomes known how a rank has ende
 
 
 class RankTable:
-    """Filled from control messages, the ranks' own files and the ends of processes."""
+    """The ranks of this machine, by control messages, their own files and the ends of processes."""
 
     def __init__(
         self, attempt_dir: AttemptDir, world_size: int, first_rank: int = 0, agent_log: Path | None = None
