@@ -53,8 +53,8 @@ def test_both_sides_notice_a_file_that_is_not_as_its_record_says(tmp_path, conte
     (tmp_path / "model.pt").write_bytes(content)
     records = {"model.pt": SnapshotFile(6, hashlib.sha256(b"intact").hexdigest())}
     sent = FileStream(1, tmp_path, records)
-    assert [bytes(message) for message in sent.read()] == [content]
+    assert [bytes(message) for message in sent.buffers(sends=True)] == [content]
     received = FileStream(0, tmp_path, records)
-    for buffer in received.write():
+    for buffer in received.buffers(sends=False):
         buffer[:] = content
     assert (sent.problem, received.problem) == (problem, problem)

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, conv2d, cross_entropy, linear
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from rekindle.recipes import data_sets
 from rekindle.recipes.loop import fit
@@ -53,7 +54,7 @@ def ring(tensors: list[Tensor]) -> None:
     complete on one rank. All-gather: in the next k - 1 rounds the complete chunks circulate.
     """
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    flat = torch.cat([tensor.flatten() for tensor in tensors])
+    flat = parameters_to_vector(tensors)
     chunks = list(flat.tensor_split(ranks))
     for round_ in range(ranks - 1):
         received = _exchange(chunks[(rank - round_) % ranks], chunks[(rank - round_ - 1) % ranks])
@@ -61,18 +62,18 @@ def ring(tensors: list[Tensor]) -> None:
     for round_ in range(ranks - 1):
         received = _exchange(chunks[(rank - round_ + 1) % ranks], chunks[(rank - round_) % ranks])
         chunks[(rank - round_) % ranks].copy_(received)
-    _unflatten(flat, tensors)
+    vector_to_parameters(flat, tensors)
 
 
 def bucketed(tensors: list[Tensor]) -> None:
     """Sum by torch's own all-reduce, one per bucket: few large messages, all in flight at once."""
     buckets = list(_buckets(tensors))
-    flats = [torch.cat([tensor.flatten() for tensor in bucket]) for bucket in buckets]
+    flats = [parameters_to_vector(bucket) for bucket in buckets]
     in_flight = [dist.all_reduce(flat, async_op=True) for flat in flats]
     for bucket, flat, work in zip(buckets, flats, in_flight, strict=True):
         if work is not None:
             work.wait()
-        _unflatten(flat, bucket)
+        vector_to_parameters(flat, bucket)
 
 
 ALGORITHMS: dict[str, AllReduce] = {"naive": naive, "ring": ring, "bucketed": bucketed}
@@ -98,13 +99,6 @@ def _buckets(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
             bucket = []
     if bucket:
         yield bucket
-
-
-def _unflatten(flat: Tensor, tensors: list[Tensor]) -> None:
-    start = 0
-    for tensor in tensors:
-        tensor.copy_(flat[start : start + tensor.numel()].view_as(tensor))
-        start += tensor.numel()
 
 
 class PlainLeNet(nn.Module):

@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -63,26 +64,45 @@ class FileStream:
     peer: int
     directory: Path
     files: Mapping[str, SnapshotFile]
-    problem: str | None = None
+    problem: str | None = None  # the first one
 
-    def read(self) -> Iterator[bytearray]:
-        """Yield the messages to send; zeros replace what cannot be read: the peer expects as many, and notices."""
-        for file, size in self._parts("r"):
-            yield file.read(size)
+    def buffers(self, *, sends: bool) -> Iterator[bytearray]:
+        """Yield what to send, or buffers that are to be filled before the next one is requested.
 
-    def write(self) -> Iterator[bytearray]:
-        """Yield buffers that are to be filled before the next one is requested; what cannot be written is dropped."""
-        for file, size in self._parts("w"):
-            buffer = bytearray(size)
-            yield buffer
-            file.write(buffer)
-
-    def _parts(self, mode: str) -> Iterator[tuple["_Verified", int]]:
+        Zeros replace what cannot be read: the peer expects as many bytes, and notices. What cannot be written is
+        dropped.
+        """
         for name, record in self.files.items():
-            with _Verified(self.directory / name, record, mode) as file:
+            digest = hashlib.sha256()
+            with self._open(name, "r" if sends else "w") as file:
                 for start in range(0, record.bytes, _CHUNK):
-                    yield file, min(_CHUNK, record.bytes - start)
-            self.problem = self.problem or file.problem
+                    buffer = bytearray(min(_CHUNK, record.bytes - start))
+                    if sends:
+                        self._move(name, file, buffer, sends=True)
+                    yield buffer
+                    if not sends:
+                        self._move(name, file, buffer, sends=False)
+                    digest.update(buffer)
+            if digest.hexdigest() != record.sha256:
+                self._note(f"{name} fails its checksum")
+
+    def _open(self, name: str, mode: str) -> AbstractContextManager[FileIO | None]:
+        try:
+            return FileIO(self.directory / name, mode)
+        except OSError as error:
+            self._note(str(error))
+            return nullcontext()
+
+    def _move(self, name: str, file: FileIO | None, buffer: bytearray, *, sends: bool) -> None:
+        """Read or write all of ``buffer``."""
+        try:
+            if file is not None and (file.readinto(buffer) if sends else file.write(buffer)) != len(buffer):
+                self._note(f"{name} is too short" if sends else f"{name} was written in part: the memory is full")
+        except OSError as error:
+            self._note(str(error))
+
+    def _note(self, problem: str) -> None:
+        self.problem = self.problem or problem
 
 
 def exchange(world: World, outgoing: Sequence[FileStream], incoming: Sequence[FileStream]) -> str | None:
@@ -90,8 +110,8 @@ def exchange(world: World, outgoing: Sequence[FileStream], incoming: Sequence[Fi
 
     The ranks concerned must call it, with matching arguments, and nobody else may use ``world`` meanwhile.
     """
-    sends = [(each.peer, each.read()) for each in outgoing]
-    receives = [(each.peer, each.write()) for each in incoming]
+    sends = [(each.peer, each.buffers(sends=True)) for each in outgoing]
+    receives = [(each.peer, each.buffers(sends=False)) for each in incoming]
     while sends or receives:
         pending = []
         for streams, start in ((receives, dist.irecv), (sends, dist.isend)):
@@ -107,44 +127,3 @@ def exchange(world: World, outgoing: Sequence[FileStream], incoming: Sequence[Fi
             if work is not None:
                 work.wait()
     return next((each.problem for each in (*outgoing, *incoming) if each.problem is not None), None)
-
-
-class _Verified:
-    """A file whose bytes are compared with its record when it is closed; its errors become its ``problem``."""
-
-    def __init__(self, path: Path, record: SnapshotFile, mode: str) -> None:
-        self.problem: str | None = None
-        self._path, self._record, self._mode = path, record, mode
-        self._file: FileIO | None = None
-        self._digest = hashlib.sha256()
-
-    def __enter__(self) -> "_Verified":
-        try:
-            self._file = FileIO(self._path, self._mode)
-        except OSError as error:
-            self.problem = str(error)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-        if self.problem is None and self._digest.hexdigest() != self._record.sha256:
-            self.problem = f"{self._path.name} fails its checksum"
-
-    def read(self, size: int) -> bytearray:
-        data = bytearray(size)
-        try:
-            if self._file is not None and self._file.readinto(data) != size:
-                self.problem = self.problem or f"{self._path.name} is too short"
-        except OSError as error:
-            self.problem = self.problem or str(error)
-        self._digest.update(data)
-        return data
-
-    def write(self, data: bytearray) -> None:
-        self._digest.update(data)
-        try:
-            if self._file is not None and self._file.write(data) != len(data):
-                self.problem = self.problem or f"{self._path.name} was written in part: the memory is full"
-        except OSError as error:
-            self.problem = self.problem or str(error)
