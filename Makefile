@@ -20,6 +20,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/mypy
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive service worker
 	$(BIN)/lint-imports
+	$(BIN)/python tests/generated_types.py
 	DENO_NO_UPDATE_CHECK=1 $(BIN)/deno check --quiet --no-remote --config tests/deno.json service/rekindle_service/web/static
 	$(BIN)/python -m compileall -q service worker  # else every process compiles them where none may write the result
 	$(PYTEST) -n 3 --dist loadfile -m 'not long'
@@ -38,11 +39,10 @@ audit: $(VENV)/.installed-test
 	$(PIP) install --quiet pip-audit
 	$(BIN)/pip-audit --no-deps --disable-pip --requirement constraints.txt
 
-# What is generated from the code: the pages of docs/reference, types of the API for the pages and for the client.
+# What is generated from the code: the pages of docs/reference, and the options of a job for the pages.
 generate: $(VENV)/.installed-test
 	$(BIN)/python tests/generated_troubleshooting.py
-	$(BIN)/python tests/generated_types.py
-	$(BIN)/python tests/generated_models.py
+	$(BIN)/python tests/generated_options.py
 	$(BIN)/python tests/generated_reference.py
 
 # The site of the documentation in build/site; a link to no page or heading is an error.

@@ -1,7 +1,4 @@
-"""The types of the REST API and the defaults of a job's options for the pages, from the OpenAPI document.
-
-``python tests/generated_types.py`` (or ``make generate``) writes them; ``docs/test_generated_types.py`` compares.
-"""
+"""The types of the REST API for the pages, from the OpenAPI document: written before the pages are checked."""
 
 import json
 from collections.abc import Iterator
@@ -11,8 +8,7 @@ from fastapi import FastAPI
 
 from doc_pages import ROOT
 
-_SHARED = ROOT / "service" / "rekindle_service" / "web" / "static" / "shared"
-TYPES, OPTIONS = _SHARED / "api-types.d.ts", _SHARED / "job-options.js"
+TYPES = ROOT / "service" / "rekindle_service" / "web" / "static" / "shared" / "api-types.d.ts"
 _PREFIX = "/api/v1"
 _WIDTH = 120
 _SCALARS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
@@ -40,7 +36,7 @@ def lines() -> Iterator[str]:
     schemas = found["components"]["schemas"]
     answers = _reachable(schemas, [*_answers(found), {"$ref": "#/components/schemas/Problem"}])
     bodies = _reachable(schemas, [op["requestBody"] for _, _, op in _operations(found) if "requestBody" in op])
-    yield "/** Types of the REST API, written by `make generate` from the OpenAPI document: do not edit. */"
+    yield "/** Types of the REST API, written by `make test` from the OpenAPI document: do not edit. */"
     yield "export interface Page<Item> { items: Item[]; next: string | null }"
     for name in sorted(answers | bodies, key=_name):
         if not name.startswith("Page_"):
@@ -179,21 +175,5 @@ def text() -> str:
     return "".join(f"{line}\n" for line in lines())
 
 
-def options() -> str:
-    """The module with the default of every option that a job's request and answer have in common."""
-    schemas = document()["components"]["schemas"]
-    common = [name for name in schemas["JobCreate"]["properties"] if name in schemas["JobPublic"]["properties"]]
-    defaults = {
-        name: schemas["JobCreate"]["properties"][name].get("default")
-        for name in common
-        if name not in ("name", "code", "python", "ranks", "nodes", "slurm", "snapshot")
-    }
-    return (
-        "/** Options of a job with their defaults, by `make generate` from the OpenAPI document: do not edit. */\n"
-        f"export const JOB_OPTIONS = {json.dumps(defaults, indent=2)};\n"
-    )
-
-
 if __name__ == "__main__":
     TYPES.write_text(text())
-    OPTIONS.write_text(options())

@@ -7,7 +7,8 @@ from typing import Any
 
 from migrated import provide_database
 from rekindle.contract.files import write_json
-from rekindle.contract.job import JobSpec, TargetKind
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import TargetKind
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.submitter import new_job
 from rekindle_service.machine.slots import Link, Machine, Slot

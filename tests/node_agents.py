@@ -19,7 +19,8 @@ _KEEPER = """
 import json, os, sys
 from pathlib import Path
 from rekindle.contract.environment import attempt_environment
-from rekindle.contract.job import JobSpec, LaunchMode
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import LaunchMode
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.torchrun.agent_launcher import AgentLauncher
 from rekindle.keeper.torchrun.node_plan import NodePlan

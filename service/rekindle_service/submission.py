@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.contract.field_texts import DESCRIBED
-from rekindle.contract.job import JobSpec, TargetKind
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import TargetKind
 
 
 @dataclass(frozen=True, slots=True)

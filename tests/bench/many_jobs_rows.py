@@ -10,7 +10,8 @@ from typing import Any
 from sqlalchemy import insert, update
 from sqlmodel import col
 
-from rekindle.contract.job import JobSpec, TargetKind
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import TargetKind
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.config.home import Home, new_job_id
 from rekindle_service.store import Store

@@ -25,7 +25,8 @@ import rekindle
 from network_hosts import Host, network_hosts  # type: ignore[import-not-found]
 from rekindle.contract.environment import clean_environment
 from rekindle.contract.files import write_json
-from rekindle.contract.job import JobSpec, RunIntent, SlurmOptions, TargetKind
+from rekindle.contract.job import JobSpec, RunIntent
+from rekindle.contract.job_options import SlurmOptions, TargetKind
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent
 

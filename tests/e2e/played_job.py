@@ -16,7 +16,8 @@ from typing import Any
 from sqlmodel import col, delete
 
 from rekindle.contract.files import append_line, read_json, write_json
-from rekindle.contract.job import JobSpec, RunIntent, TargetKind
+from rekindle.contract.job import JobSpec, RunIntent
+from rekindle.contract.job_options import TargetKind
 from rekindle.contract.locks import ExclusiveLock
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.processes import ProcessIdentity

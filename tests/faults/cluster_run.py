@@ -11,7 +11,8 @@ from typing import Any
 from faults.faulty_run import FaultyRun
 from rekindle.contract.environment import HOST, clean_environment
 from rekindle.contract.files import write_json
-from rekindle.contract.job import JobSpec, RunIntent, SlurmOptions
+from rekindle.contract.job import JobSpec, RunIntent
+from rekindle.contract.job_options import SlurmOptions
 from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.coordinator_records import Coordinator
 from rekindle.contract.run_dir.json_records import read_record

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from e2e.waiting import until
 from rekindle.contract.environment import RUN_DIR, clean_environment
 from rekindle.contract.files import write_json
-from rekindle.contract.job import HEALTHY_SECONDS, JobSpec, RunIntent, TargetKind
+from rekindle.contract.job import HEALTHY_SECONDS, JobSpec, RunIntent
+from rekindle.contract.job_options import TargetKind
 from rekindle.contract.processes import ProcessIdentity, boot_id, parent_of
 from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.journal import RecordType

@@ -3,7 +3,7 @@
 import os
 
 from e2e.waiting import until
-from rekindle.contract.job import LaunchMode
+from rekindle.contract.job_options import LaunchMode
 
 LIMIT = 4 << 20
 LINE = b"a line that is repeated by far too often\n"

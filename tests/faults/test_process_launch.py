@@ -3,7 +3,7 @@
 import pytest
 
 from e2e.waiting import until
-from rekindle.contract.job import LaunchMode, SnapshotPolicy, TargetKind
+from rekindle.contract.job_options import LaunchMode, SnapshotPolicy, TargetKind
 from rekindle.contract.run_dir.journal import RecordType
 
 PROCESS = {"launch": LaunchMode.PROCESS, "ranks": 1, "devices_per_rank": 2}

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from e2e.waiting import until
-from rekindle.contract.job import LaunchMode
+from rekindle.contract.job_options import LaunchMode
 from rekindle.contract.processes import parent_of
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.states import JobIntent

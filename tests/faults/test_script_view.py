@@ -11,7 +11,7 @@ import pytest
 
 from faults.faulty_run import FaultyRun
 from rekindle.contract.environment import clean_environment
-from rekindle.contract.job import TargetKind
+from rekindle.contract.job_options import TargetKind
 from rekindle.contract.run_dir.journal import RecordType
 
 _OWN = ("REKINDLE_", "WANDB_", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")

@@ -11,7 +11,7 @@ import pytest
 from e2e.waiting import until
 from faults.faulty_run import FaultyRun
 from faults.intruder import INTRUDER
-from rekindle.contract.job import LaunchMode
+from rekindle.contract.job_options import LaunchMode
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.states import JobIntent
 

@@ -6,7 +6,7 @@ from typing import Any
 from e2e.waiting import until
 from faults.conftest import Begin
 from forked_keeper import ForkedTestKeeper
-from rekindle.contract.job import LaunchMode
+from rekindle.contract.job_options import LaunchMode
 
 
 def state_of(prepare: Begin, *, cold: bool, **environment: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 from e2e.waiting import until
 from gpu.conftest import GPUS, SCRIPTS
 from rekindle.contract.environment import clean_environment
-from rekindle.contract.job import LaunchMode
+from rekindle.contract.job_options import LaunchMode
 from rekindle.contract.run_dir.journal import RecordType
 
 KILLS = 3

@@ -19,7 +19,7 @@ from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import JobState
-from rekindle_service.client import AsyncClient, Client, Event, Job, LogLine, NoServerError, ProblemError, Server
+from rekindle_service.client import AsyncClient, Client, Job, LogLine, NoServerError, ProblemError, Server, StreamEvent
 from rekindle_service.config.settings import Settings
 
 _DONE = Outcome(OutcomeClass.SUCCESS, "every rank was done")
@@ -93,7 +93,7 @@ def test_logs_and_watch_end_with_the_job(served: ServeProcess, job: PlayedJob) -
         assert client.job_events(job.id)[-1]["to_state"] == "succeeded"
 
 
-def next_of(events: Iterator[Event], kind: str) -> Event:
+def next_of(events: Iterator[StreamEvent], kind: str) -> StreamEvent:
     return next(event for event in events if event.kind == kind)
 
 

@@ -12,7 +12,8 @@ import pytest
 from fakes.launching import fake_launchers
 from job_examples import a_job, a_submission, an_experiment, cpu_machine, names_in, open_store, queued_job
 from rekindle.contract.files import write_json
-from rekindle.contract.job import RunIntent, TargetKind
+from rekindle.contract.job import RunIntent
+from rekindle.contract.job_options import TargetKind
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.config.home import Home

@@ -14,7 +14,8 @@ from fakes.fake_slurm import FakeSlurm
 from fakes.launching import launch_fake, slurm_launcher
 from job_examples import a_submission, cpu_machine, open_store, queued_job
 from rekindle.contract.files import read_json, write_json
-from rekindle.contract.job import JobSpec, LaunchMode, SlurmOptions
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import LaunchMode, SlurmOptions
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.states import HOLDING_SLOTS, JobState
 from rekindle_service.config.home import Home

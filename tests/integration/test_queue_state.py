@@ -6,7 +6,7 @@ import time
 import pytest
 
 from job_examples import a_job, an_experiment, cpu_machine, open_store
-from rekindle.contract.job import SlurmOptions
+from rekindle.contract.job_options import SlurmOptions
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.scheduler.allocation import Place
 from rekindle_service.scheduler.planner import QueuePlanner

@@ -10,7 +10,8 @@ import pytest
 from api_server import ApiServer
 from rekindle.contract.environment import ENV_FILES
 from rekindle.contract.files import read_json
-from rekindle.contract.job import HIDDEN, JobSpec, TargetKind
+from rekindle.contract.job import HIDDEN, JobSpec
+from rekindle.contract.job_options import TargetKind
 from rekindle.keeper.keeper_environment import SecretError, read_secrets
 from rekindle_service.secret_values import (
     MissingVariableError,

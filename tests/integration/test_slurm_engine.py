@@ -13,7 +13,8 @@ from fakes.fake_slurm import FakeJob, FakeSlurm
 from fakes.launching import fake_launchers, slurm_launcher
 from job_examples import cpu_machine, open_store, queued_job
 from rekindle.contract.files import read_json, write_json
-from rekindle.contract.job import JobSpec, RunIntent, SlurmOptions
+from rekindle.contract.job import JobSpec, RunIntent
+from rekindle.contract.job_options import SlurmOptions
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.rank_records import RankState, RankStatus

@@ -11,7 +11,7 @@ from fakes.fake_slurm import FakeSlurm
 from fakes.launching import fake_launchers, slurm_launcher
 from job_examples import a_submission, an_experiment, cpu_machine, open_store, queued_job
 from rekindle.contract.files import append_line
-from rekindle.contract.job import SlurmOptions
+from rekindle.contract.job_options import SlurmOptions
 from rekindle.contract.run_dir.attempt_samples import RankUsage, UsageSample
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home

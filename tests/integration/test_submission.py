@@ -11,7 +11,8 @@ from sqlalchemy import event
 from fakes.launching import fake_launchers
 from job_examples import a_submission, an_experiment, cpu_machine, names_in, open_store
 from rekindle.contract.files import read_json
-from rekindle.contract.job import JobSpec, SnapshotPolicy, TargetKind
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import SnapshotPolicy, TargetKind
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
 from rekindle_service.experiments.experiment_submitter import submit_jobs

@@ -67,7 +67,7 @@ def test_usage_of_the_children_of_a_rank_counts_as_its_own(tmp_path: Path, path:
     assert second.ranks[0].rss_bytes > 60 << 20
     assert second.devices == []
     assert (second.ranks[0].phase, second.ranks[0].step, second.ranks[0].waiting) == ("train", 7, 0.25)
-    assert (second.hang_timeout, second.without_progress) == (25.0, 3.5)
+    assert (second.hang_after, second.without_progress) == (25.0, 3.5)
     assert latest_usage(tmp_path, path) == second
 
 
@@ -76,7 +76,7 @@ def test_nodes_have_been_without_progress_as_long_as_the_one_that_had_some_last(
     for node, seconds in ((0, 30.0), (1, 12.5)):
         combined.add(node, UsageSample(1.0, [], [], 25.0 + node, seconds), [0, 1])
     (sample,) = read_usage(tmp_path, path)
-    assert (sample.hang_timeout, sample.without_progress) == (26.0, 12.5)
+    assert (sample.hang_after, sample.without_progress) == (26.0, 12.5)
 
 
 def test_ranks_that_have_ended_are_omitted_though_nobody_has_noticed(tmp_path: Path, path: Path) -> None:

@@ -48,7 +48,11 @@ def test_a_command_is_one_line_in_the_list_of_commands() -> None:
 def test_the_help_of_a_priority_says_what_it_does_to_running_jobs_and_how_high_it_may_be() -> None:
     ((command, context),) = [(command, context) for path, command, context in COMMANDS if path == "rekindle submit"]
     ((_, text),) = [option_row(each, context) for each in command.get_params(context) if each.name == "priority"]
-    for words in ("stop running ones of lower priority", "only your own (setting preemption)", "max_priority"):
+    for words in (
+        "stops running jobs of lower priority",
+        "only those of its owner (setting `preemption`)",
+        "max_priority",
+    ):
         assert words in text
 
 

@@ -9,14 +9,16 @@ import typer
 from rich.console import Console
 from typer.main import get_command
 
-from rekindle.contract.job import JobSpec, SnapshotPolicy
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import SnapshotPolicy
 from rekindle_service.cli import source_code
-from rekindle_service.cli.commands.submit import parse_process_count, parse_ranks
+from rekindle_service.cli.commands.submit import parse_process_count
 from rekindle_service.cli.dry_run import validated_lines
 from rekindle_service.cli.help_and_errors import words_before
 from rekindle_service.cli.job_request import (
     environment,
     job_fields,
+    parse_ranks,
     require_order,
     split_arguments,
     target_and_args,

@@ -1,6 +1,7 @@
 import json
 
-from rekindle.contract.job import JobSpec, RunIntent, SlurmOptions, TargetKind
+from rekindle.contract.job import JobSpec, RunIntent
+from rekindle.contract.job_options import SlurmOptions, TargetKind
 from rekindle.contract.states import JobIntent
 
 LOCAL = JobSpec("n", TargetKind.SCRIPT, "t.py", "/p", min_ranks=1, max_ranks=4)

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from fakes.fake_slurm import FakeSlurm
 from fakes.launching import slurm_launcher
 from job_examples import a_submission
-from rekindle.contract.job import JobSpec, LaunchMode, LinkRule, SlurmOptions
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import LaunchMode, LinkRule, SlurmOptions
 from rekindle_service.api.problems import field_errors
 from rekindle_service.api.request_conversion import submission_of
 from rekindle_service.config.home import Home

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.job import LaunchMode
+from rekindle.contract.job_options import LaunchMode
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.keeper.attempt_result import AttemptResult, Crash, Culprit, Ending, Hang, RankResult

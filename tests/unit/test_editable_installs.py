@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.job import JobSpec, TargetKind
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import TargetKind
 from rekindle_service.launch.local.interpreter import EditableModule, bypass_warnings, editable_modules
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from job_examples import a_job, cpu_machine, gpu_machine
-from rekindle.contract.job import LinkRule
+from rekindle.contract.job_options import LinkRule
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.settings import Quota
 from rekindle_service.job_wording import like_name

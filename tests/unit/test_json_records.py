@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rekindle.contract.job import JobSpec, RunIntent, SnapshotPolicy, TargetKind
+from rekindle.contract.job import JobSpec, RunIntent
+from rekindle.contract.job_options import SnapshotPolicy, TargetKind
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.json_records import read_record, structure
 from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankState, RankStatus

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.job import JobSpec, TargetKind
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import TargetKind
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.placeholders import attempt_arguments, unknown_placeholders
 

@@ -7,7 +7,7 @@ import pytest
 import doc_pages
 from job_examples import a_submission as asked
 from job_examples import cpu_machine, gpu_machine
-from rekindle.contract.job import LaunchMode, LinkRule, TargetKind
+from rekindle.contract.job_options import LaunchMode, LinkRule, TargetKind
 from rekindle_service.api.request_conversion import plan_experiment
 from rekindle_service.config.home import new_job_id
 from rekindle_service.jobs.submitter import new_job

@@ -4,7 +4,8 @@ import sys
 import numpy  # noqa: F401  # no process can load it twice: it must be there before the modules are put back
 import pytest
 
-from rekindle.contract.job import JobSpec, TargetKind
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import TargetKind
 from rekindle.keeper.torchrun import preload as preloading
 from rekindle.keeper.torchrun.preload import preload, safe_imports
 

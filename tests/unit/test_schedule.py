@@ -3,7 +3,7 @@ import json
 import pytest
 
 from rekindle.contract.environment import FailureStats
-from rekindle.contract.job import SnapshotPolicy
+from rekindle.contract.job_options import SnapshotPolicy
 from rekindle.training.snapshots import snapshot_schedule
 from rekindle.training.snapshots.snapshot_schedule import SnapshotOverhead, SnapshotSchedule, effective_policy
 

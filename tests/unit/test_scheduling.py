@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from job_examples import a_job, cpu_machine, gpu_machine
-from rekindle.contract.job import LinkRule
+from rekindle.contract.job_options import LinkRule
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.machine.slots import Machine
 from rekindle_service.scheduler.allocation import SHOWN_POSITIONS, Situation, allocate

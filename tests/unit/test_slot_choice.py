@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from job_examples import cpu_machine
 from recorded_machines import CUBE_MESH, PCIE, SWITCHED
-from rekindle.contract.job import LinkRule
+from rekindle.contract.job_options import LinkRule
 from rekindle_service.machine.slots import TOPOLOGY_LEVELS, Machine, choose_slots
 
 MACHINES = {"pcie": PCIE, "cube mesh": CUBE_MESH, "switched": SWITCHED}

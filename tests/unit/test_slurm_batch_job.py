@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.job import JobSpec, SlurmOptions, TargetKind
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import SlurmOptions, TargetKind
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.launch.slurm.batch_job import batch_script, extra_error, sbatch_options
 

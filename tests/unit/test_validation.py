@@ -4,7 +4,7 @@ import pytest
 
 from job_examples import a_submission as asked
 from job_examples import cpu_machine, gpu_machine
-from rekindle.contract.job import TargetKind
+from rekindle.contract.job_options import TargetKind
 from rekindle.recipes.catalog import RECIPES
 from rekindle_service.jobs import validation
 from rekindle_service.jobs.validation import validate

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rekindle.contract.job import SnapshotPolicy as SnapshotPolicy
+    from rekindle.contract.job_options import SnapshotPolicy as SnapshotPolicy
     from rekindle.training.deterministic_elastic import DeterministicElastic as DeterministicElastic
     from rekindle.training.drain import Drained as Drained
     from rekindle.training.reporter import report as report
@@ -31,7 +31,7 @@ _MODULES = {
     "Run": "rekindle.training.run",
     "ShardedStrategy": "rekindle.training.sharded_strategy",
     "SnapshotError": "rekindle.training.snapshots.writer",
-    "SnapshotPolicy": "rekindle.contract.job",
+    "SnapshotPolicy": "rekindle.contract.job_options",
     "Snapshots": "rekindle.training.snapshots.training_snapshots",
     "StaleGenerationError": "rekindle.training.snapshots.writer",
     "report": "rekindle.training.reporter",

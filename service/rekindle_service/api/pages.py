@@ -1,5 +1,6 @@
 """The web pages, all but the login page in one layout, and Swagger UI, the page on which the API can be tried out."""
 
+import re
 from collections.abc import Callable
 from http import HTTPStatus
 from importlib.metadata import version
@@ -8,9 +9,11 @@ from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup, escape
 from starlette.responses import RedirectResponse
 from starlette.templating import Jinja2Templates
 
+from rekindle.contract.job_options import Group, job_options
 from rekindle_service.api.auth import IdentityDep, address_of, is_same_origin, refuse_wrong_token
 from rekindle_service.api.dependencies import AppStateDep, ReadableBy
 from rekindle_service.api.job_references import resolve_job
@@ -30,7 +33,12 @@ _TEMPLATES = Jinja2Templates(
         keep_trailing_newline=True,
     )
 )
-_TEMPLATES.env.globals.update(static_url=page_files().url, bundle_url=page_files().bundle_url)
+_TEMPLATES.env.globals.update(
+    static_url=page_files().url,
+    bundle_url=page_files().bundle_url,
+    job_options=lambda group: [each for each in job_options() if each.group is Group[group]],
+)
+_TEMPLATES.env.filters["code"] = lambda text: Markup(re.sub(r"`(.*?)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704
 
 _PAGES = {
     "/": "queue.html",

@@ -12,7 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rekindle.contract.job import HIDDEN, JobSpec, TargetKind
+from rekindle.contract.job import HIDDEN, JobSpec
+from rekindle.contract.job_options import TargetKind
 from rekindle_service.api.problems import field_errors
 from rekindle_service.config.home import new_job_id
 from rekindle_service.experiments import built_in
@@ -34,7 +35,7 @@ from rekindle_service.machine.monitor import describe_machine
 from rekindle_service.machine.slots import Machine
 from rekindle_service.schemas.experiment_json import ExperimentCreate
 from rekindle_service.schemas.fields import MAX_NAME_LENGTH
-from rekindle_service.schemas.job_requests import JobCreate, JobOptions, SlurmRequest
+from rekindle_service.schemas.job_requests import JobCreate, OptionFields, SlurmRequest
 from rekindle_service.store.tables import Experiment
 from rekindle_service.submission import CodeOrigin, FieldError, Submission, SubmissionError
 from rekindle_service.suggestions import did_you_mean
@@ -55,7 +56,7 @@ def submission_of(body: JobCreate) -> Submission:
     sources = {name: value.reference() for name, value in body.env.items() if not isinstance(value, str)}
     spec = JobSpec.from_json(
         {
-            **body.model_dump(include=set(JobOptions.model_fields) - {"env"}),
+            **body.model_dump(include=set(OptionFields.model_fields) - {"env"}),
             "env": values,
             "env_from": sources,
             "name": body.name or _default_name(kind, target),

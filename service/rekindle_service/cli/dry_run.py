@@ -9,7 +9,7 @@ from rich.text import Text
 from rekindle_service.cli import formatting
 from rekindle_service.cli.layout import paragraph
 from rekindle_service.cli.terminal import Output, out, print_answer
-from rekindle_service.client.models import DisplacedJob, ValidatedJob
+from rekindle_service.client.answers import DisplacedJob, ValidatedJob
 from rekindle_service.sanitize import sanitize_line
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from rekindle_service.cli.layout import harmless, progress_bar
 from rekindle_service.cli.terminal import ExitCode, exit_code_for
 from rekindle_service.client import Checkpoint, Job, Outcome, Rank, TimeBreakdown
-from rekindle_service.client.models import QueuedJob, ValidatedJob
+from rekindle_service.client.answers import QueuedJob, ValidatedJob
 from rekindle_service.job_wording import job_label
 
 ABSENT = "-"  # the cell of a value that there is not
@@ -163,6 +163,12 @@ def silence(rank: Rank) -> str:
     if seconds <= usual:
         return ""
     return f"no progress for {duration(seconds)}, counts as hung after {duration(timeout)}"
+
+
+def is_late(rank: Rank) -> bool:
+    """Whether its last heartbeat is older than the time after which the job counts as hung."""
+    age, timeout = rank["heartbeat_age"], rank["hang_timeout"]
+    return age is not None and timeout is not None and age > timeout
 
 
 def epoch_and_speed(job: Job) -> Iterable[str]:

@@ -1,32 +1,85 @@
 """The request that submits a job, from the words after `rekindle submit`."""
 
+import inspect
+import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from rekindle.contract.job import SnapshotPolicy
-from rekindle_service.client.api_connection import drop_unset
+from rekindle.contract.job_options import JobOption, Widget, job_options
+from rekindle_service.cli import source_code
+from rekindle_service.client import Client
 from rekindle_service.sanitize import sanitize_line
 
-_OWN_FLAGS = frozenset({"--follow", "--hold"})
-OWN_OPTIONS = _OWN_FLAGS | {
-    *("--ranks", "--after", "--after-any", "--max-failures", "--hang-timeout", "--on-restart"),
-    *("--devices-per-rank", "--gpu-share", "--nproc_per_node", "--nproc-per-node"),
-}
-"""That scripts hardly ever have."""
-_OTHER_PARAMETERS = frozenset(
-    {"command", "module", "recipe", "code", "git", "ref", "env", "array", "parallel", "follow", "dry_run", "output"}
-)
-_CONVERTED_PARAMETERS = frozenset({"after", "after_any", "continue_from", "on_restart", "exclude", "nproc_per_node"})
-_POLICY_FIELDS = SnapshotPolicy().to_json().keys()
-_SLURM_FIELDS = {
-    "partition": "partition", "account": "account", "qos": "qos", "slurm_time": "time", "constraint": "constraint",
-    "slurm_mem": "mem", "gres": "gres", "gpus_per_node": "gpus_per_node", "slurm_prologue": "prologue",
-    "slurm_extra": "extra",
-}  # fmt: skip
+OWN_FLAGS = {"--follow", *(each.flag for each in job_options() if each.only_ours and each.widget is Widget.TICK)}
+OWN_OPTIONS = {"--nproc_per_node", "--nproc-per-node", *OWN_FLAGS, *(o.flag for o in job_options() if o.only_ours)}
+"""Options that scripts hardly ever have."""
+
+
+def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add a parameter for every option of a job to a command that takes ``**options``."""
+    signature = inspect.signature(command)
+    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    options = [_parameter(each) for each in job_options() if not each.is_argument]
+    vars(command)["__signature__"] = signature.replace(parameters=[*own, *options])
+    return command
+
+
+def _parameter(option: JobOption) -> inspect.Parameter:
+    repeated = isinstance(option.default, list | dict)
+    default = f"(default: {option.without})" if option.without else ""
+    found = typer.Option(
+        option.flag,
+        rich_help_panel=option.group,
+        metavar=option.metavar or "|".join(option.choices) or None,
+        help=" ".join(filter(None, (option.help, option.in_shell, "Repeatable." if repeated else "", default))),
+        parser=source_code.interpreter if option.name == "python" else _PARSERS.get(option.widget),
+    )
+    kind = list[str] if repeated else option.kind if option.widget in (Widget.NUMBER, Widget.TICK) else str
+    by_name = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(option.parameter, by_name, default=None, annotation=Annotated[kind | None, found])
+
+
+def parse_ranks(text: str) -> int | dict[str, int]:
+    """``2`` or ``1:4``."""
+    low, colon, high = text.partition(":")
+    try:
+        return {"min": int(low), "max": int(high)} if colon else int(low)
+    except ValueError:
+        raise typer.BadParameter(f"must be a number or MIN:MAX, as in 2 or 1:4, not {text!r}") from None
+
+
+_PARSERS = {Widget.RANGE: parse_ranks}
+
+
+def job_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the request that options set; ``parameters`` are those of the command line."""
+    fields: dict[str, Any] = {}
+    for option in job_options():
+        value = parameters.get(option.parameter)
+        if value in (None, [], ()):
+            continue
+        if option.widget is Widget.WORDS:
+            value = split_arguments(value)
+        elif option.widget is Widget.VARIABLES:
+            value = environment(value, os.environ)
+        elif option.path == "slurm":
+            value = {}  # an empty object is a request, too
+        section = fields.setdefault(option.section, {}) if option.section else fields
+        section[option.name] = value
+    return fields
+
+
+def with_job_ids(fields: dict[str, Any], client: Client) -> dict[str, Any]:
+    """The fields with the ids of the jobs that they refer to."""
+    for name in fields.keys() & {each.name for each in job_options() if each.metavar == "JOB"}:
+        value = fields[name]
+        many = isinstance(value, list)
+        fields[name] = [client.find_job(each)["id"] for each in value] if many else client.find_job(value)["id"]
+    return fields
 
 
 def split_arguments(texts: list[str]) -> list[str]:
@@ -38,18 +91,6 @@ def split_arguments(texts: list[str]) -> list[str]:
         except ValueError as error:
             raise typer.BadParameter(f"--on-restart {text!r}: {error}") from None
     return words
-
-
-def job_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the request body that options set one to one; ``parameters`` are those of the command line."""
-    fields = {
-        name: value for name, value in parameters.items() if name not in _OTHER_PARAMETERS | _CONVERTED_PARAMETERS
-    }
-    policy = {name: fields.pop(name) for name in _POLICY_FIELDS if name in fields}
-    on_slurm = fields.pop("slurm", False)
-    slurm = drop_unset(**{field: fields.pop(name, None) or None for name, field in _SLURM_FIELDS.items()})
-    fields = drop_unset(**fields, snapshot=drop_unset(**policy))
-    return {**fields, "slurm": slurm} if slurm or on_slurm else fields
 
 
 def target_and_args(command: list[str], module: str | None, recipe: str | None) -> tuple[str, str, list[str]]:
@@ -97,7 +138,7 @@ def split_misplaced(args: list[str]) -> tuple[list[str], list[str]]:
         elif name not in OWN_OPTIONS:
             rest.append(word)
         else:
-            misplaced += [word, *([] if equals or name in _OWN_FLAGS else islice(words, 1))]
+            misplaced += [word, *([] if equals or name in OWN_FLAGS else islice(words, 1))]
     return misplaced, rest
 
 

@@ -4,18 +4,23 @@ Answers are the server's JSON, described by typed dictionaries: ``-o json`` prin
 newer server adds does no harm.
 """
 
-from rekindle_service.client import models
-from rekindle_service.client.async_client import AsyncClient
-from rekindle_service.client.blocking_client import Client
-from rekindle_service.client.calls import LogChunk
+from rekindle_service.client import answers
+from rekindle_service.client.answers import *  # noqa: F403
+from rekindle_service.client.calls import LogBytes
+from rekindle_service.client.client_errors import (
+    FieldProblem,
+    NoServerError,
+    OnConnectionChange,
+    Problem,
+    ProblemError,
+    ReconnectPolicy,
+)
+from rekindle_service.client.clients import AsyncClient, Client
 from rekindle_service.client.discovery import LocalServer, Server, find_server, is_local, local_server
-from rekindle_service.client.errors import FieldProblem, NoServerError, Problem, ProblemError
-from rekindle_service.client.log_follower import AttemptHeader, LogFilter, LogItem, LogLine
-from rekindle_service.client.models import *  # noqa: F403
-from rekindle_service.client.reconnect import OnConnectionChange, ReconnectPolicy, is_settled
-from rekindle_service.client.transport import Event
+from rekindle_service.client.log_follower import AttemptHeader, LogFilter, LogItem, LogLine, is_settled
+from rekindle_service.client.transport import StreamEvent
 
-__all__ = ["AsyncClient", "Client", "Event", "LocalServer", "Server", "find_server", "is_local", "local_server"]
+__all__ = ["AsyncClient", "Client", "LocalServer", "Server", "StreamEvent", "find_server", "is_local", "local_server"]
 __all__ += ["FieldProblem", "NoServerError", "OnConnectionChange", "Problem", "ProblemError", "ReconnectPolicy"]
-__all__ += ["AttemptHeader", "LogChunk", "LogFilter", "LogItem", "LogLine", "is_settled"]
-__all__ += models.__all__
+__all__ += ["AttemptHeader", "LogBytes", "LogFilter", "LogItem", "LogLine", "is_settled"]
+__all__ += answers.__all__

@@ -1,20 +1,101 @@
-"""Requests of the API over a connection that is made again, and retries of reads through a restart of the server."""
+"""Requests over a connection that is made again, and methods that one client awaits and the other blocks in."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from copy import copy
-from typing import Any, Self
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx2
 
+from rekindle_service.client.client_errors import (
+    RETRY_INTERVAL,
+    NoServerError,
+    OnConnectionChange,
+    ProblemError,
+    ReconnectPolicy,
+)
 from rekindle_service.client.discovery import Server, find_server
-from rekindle_service.client.errors import NoServerError, ProblemError
-from rekindle_service.client.reconnect import RETRY_INTERVAL, OnConnectionChange, ReconnectPolicy
-from rekindle_service.client.transport import AsyncHttp, Connection, HttpType
+from rekindle_service.client.transport import AsyncHttp, HttpType, ServerConnection
 from rekindle_service.config.client_settings import ClientSettings
 
 TIMEOUT = 30.0  # seconds for the next byte of an answer
 LONG_TIMEOUT = 300.0  # seconds, where the server copies code or changes thousands of jobs before it answers
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Stream = Generator[T, None, None]
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise RuntimeError(f"{coroutine} waits for an event loop")
+
+
+def iterate(items: AsyncGenerator[T, None]) -> Stream[T]:
+    """The items of an asynchronous generator that never suspends."""
+    try:
+        while True:
+            try:
+                item = run(items.__anext__())
+            except StopAsyncIteration:
+                return
+            yield item
+    finally:
+        run(items.aclose())
+
+
+class Blocking:
+    """Base of the client whose methods return results: the coroutines of ``_client`` never suspend."""
+
+    _client: "ApiConnection"
+
+
+class api_call(Generic[P, T]):  # noqa: N801 - a decorator
+    """A coroutine method, which the blocking client runs to its end."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
+        @wraps(method)
+        def blocking(client: Blocking, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return run(method(client._client, *args, **kwargs))
+
+        self._method, self._blocking = method, blocking
+
+    @overload
+    def __get__(self, client: None, owner: type[Blocking]) -> Callable[Concatenate[Any, P], T]: ...
+    @overload
+    def __get__(self, client: Blocking, owner: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: "ApiConnection", owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        method: Any = self._blocking if issubclass(owner, Blocking) else self._method
+        return method.__get__(client, owner)
+
+
+class api_stream(Generic[P, T]):  # noqa: N801 - a decorator
+    """A method that is an asynchronous generator, and an ordinary one of the blocking client."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], AsyncGenerator[T, None]]) -> None:
+        @wraps(method)
+        def blocking(client: Blocking, /, *args: P.args, **kwargs: P.kwargs) -> Stream[T]:
+            return iterate(method(client._client, *args, **kwargs))
+
+        self._method, self._blocking = method, blocking
+
+    @overload
+    def __get__(self, client: None, owner: type[Blocking]) -> Callable[Concatenate[Any, P], Stream[T]]: ...
+    @overload
+    def __get__(self, client: Blocking, owner: type) -> Callable[P, Stream[T]]: ...
+    @overload
+    def __get__(self, client: "ApiConnection", owner: type) -> Callable[P, AsyncGenerator[T, None]]: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        method: Any = self._blocking if issubclass(owner, Blocking) else self._method
+        return method.__get__(client, owner)
 
 
 class ApiConnection:
@@ -25,7 +106,7 @@ class ApiConnection:
     """
 
     def __init__(self, locate: Callable[[], Server], timeout: float = TIMEOUT, http: HttpType = AsyncHttp) -> None:
-        self._connection, self.sleep = Connection(locate, timeout, http), http.sleep
+        self._connection, self.sleep = ServerConnection(locate, timeout, http), http.sleep
         self._reconnect: ReconnectPolicy | None = None
 
     @classmethod
@@ -42,16 +123,12 @@ class ApiConnection:
         client._reconnect = ReconnectPolicy(on_connection_change)
         return client
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
-
+    @api_call
     async def close(self) -> None:
         """Close the connections; the client cannot be used any more."""
         await self._connection.close()
 
+    @api_call
     async def request(self, method: str, path: str, /, **options: Any) -> Any:
         """Any other request below ``/api/v1``; returns the JSON of the answer, None where it is empty.
 

@@ -1,6 +1,6 @@
 """Every request of the API as a method."""
 
-# Answers are JSON, which models.py describes as the server declares it.
+# Answers are JSON, which answers.py describes as the server declares it.
 # mypy: disable-error-code="no-any-return"
 
 from collections.abc import AsyncGenerator
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from rekindle_service.client import models
-from rekindle_service.client.api_connection import LONG_TIMEOUT, ApiConnection, drop_unset
-from rekindle_service.client.errors import NoServerError
+from rekindle_service.client import answers
+from rekindle_service.client.api_connection import LONG_TIMEOUT, ApiConnection, api_call, api_stream, drop_unset
+from rekindle_service.client.client_errors import NoServerError
 
 _PAGE_SIZE = 100  # jobs
 
 
 @dataclass(frozen=True, slots=True)
-class LogChunk:
+class LogBytes:
     """Raw bytes of a log; the next chunk starts at ``next_offset``.
 
     ``removed``: number of requested bytes that are gone, since the log was larger than it may be.
@@ -32,15 +32,18 @@ class ApiCalls(ApiConnection):
 
     # --- jobs
 
-    async def submit(self, body: dict[str, Any]) -> models.Job:
+    @api_call
+    async def submit(self, body: dict[str, Any]) -> answers.Job:
         """Submit one job, even over a lost connection: a repeated request returns the first one's job."""
         return await self._create("/jobs", body)
 
-    async def validate(self, body: dict[str, Any], *, jobs: int = 1) -> models.ValidatedJob:
+    @api_call
+    async def validate(self, body: dict[str, Any], *, jobs: int = 1) -> answers.ValidatedJob:
         """What would become of ``body`` if it were submitted, or of ``jobs`` such jobs; nothing of it is stored."""
         params = {"jobs": jobs}
         return await self.request("POST", "/jobs/validate", json=body, params=params, timeout=LONG_TIMEOUT)
 
+    @api_call
     async def upload_bundle(self, archive: BinaryIO) -> str:
         """Upload a tar.gz from its current position; returns the id for ``code.bundle`` of a job."""
         start = archive.tell()
@@ -52,19 +55,23 @@ class ApiCalls(ApiConnection):
             response = await self._connection.send("POST", "/bundles", upload=archive, **options)
         return str(response.json()["id"])
 
-    async def job(self, job_id: str) -> models.Job:
+    @api_call
+    async def job(self, job_id: str) -> answers.Job:
         """The job with this id."""
         return await self._get(_job(job_id))
 
-    async def find_job(self, reference: str) -> models.Job:
+    @api_call
+    async def find_job(self, reference: str) -> answers.Job:
         """The job with this id, number or name (the latest of it), or the one whose id starts with it."""
         sendable = reference.encode(errors="replace").decode()  # a word of a command line may be no UTF-8
         return await self._get("/jobs/resolve", ref=sendable)
 
-    async def complete_job(self, prefix: str) -> list[models.Job]:
+    @api_call
+    async def complete_job(self, prefix: str) -> list[answers.Job]:
         """The latest job of each name that starts with ``prefix``, and those whose id does, from 4 characters on."""
         return await self._items("/jobs/completions", prefix=prefix.encode(errors="replace").decode())
 
+    @api_stream
     async def jobs(
         self,
         *,
@@ -73,7 +80,7 @@ class ApiCalls(ApiConnection):
         q: str | None = None,
         owner: str | None = None,
         limit: int = 50,
-    ) -> AsyncGenerator[models.Job, None]:
+    ) -> AsyncGenerator[answers.Job, None]:
         """At most ``limit`` jobs, latest first; ``q``: a filter line, as in ``state:failed lr>0.01 resnet``."""
         chosen = {"state": state, "name": name, "q": q, "owner": owner}
         cursor = None
@@ -85,96 +92,118 @@ class ApiCalls(ApiConnection):
             if cursor is None:
                 return
 
-    async def overview(self, *, limit: int = 20) -> models.Overview:
+    @api_call
+    async def overview(self, *, limit: int = 20) -> answers.Overview:
         """What needs a person, what runs, what is next to start, and what has ended: ``limit`` rows of each."""
         return await self._get("/overview", limit=limit)
 
-    async def queue(self, *, owner: str | None = None, limit: int = 50, cursor: str | None = None) -> models.Queue:
+    @api_call
+    async def queue(self, *, owner: str | None = None, limit: int = 50, cursor: str | None = None) -> answers.Queue:
         """One page of the queue, next job first, and what each owner has used."""
         return await self._get("/queue", owner=owner, limit=limit, cursor=cursor)
 
-    async def cancel(self, job_id: str) -> models.Job:
+    @api_call
+    async def cancel(self, job_id: str) -> answers.Job:
         """Stop the job; its snapshots and logs are kept."""
         return await self.request("POST", _job(job_id, "cancel"))
 
-    async def drain(self, job_id: str) -> models.Job:
+    @api_call
+    async def drain(self, job_id: str) -> answers.Job:
         """Save a snapshot, release the slots, and hold the job in the queue until ``resume``."""
         return await self.request("POST", _job(job_id, "drain"))
 
-    async def resume(self, job_id: str) -> models.Job:
+    @api_call
+    async def resume(self, job_id: str) -> answers.Job:
         """Release a held job, or continue one that has ended from its latest snapshot."""
         return await self.request("POST", _job(job_id, "resume"))
 
+    @api_call
     async def delete(self, job_id: str) -> None:
         """Delete a finished job with its logs, metrics and snapshots."""
         await self.request("DELETE", _job(job_id))
 
-    async def inject(self, job_id: str, fault: str, rank: int | None) -> models.FaultInjection:
+    @api_call
+    async def inject(self, job_id: str, fault: str, rank: int | None) -> answers.FaultInjection:
         """Inject a fault; the server chooses the rank where the fault needs one and ``rank`` is None."""
         return await self.request("POST", _job(job_id, "chaos"), json=drop_unset(fault=fault, rank=rank))
 
-    async def devices(self) -> models.Devices:
+    @api_call
+    async def devices(self) -> answers.Devices:
         """Every slot and the job that holds it."""
         return await self._get("/devices")
 
-    async def disable_device(self, name: str, reason: str = "") -> models.Device:
+    @api_call
+    async def disable_device(self, name: str, reason: str = "") -> answers.Device:
         """Disable a slot, as an administrator: no job gets it, and jobs that run on it leave it."""
         return await self.request("POST", f"/devices/{_segment(name)}/disable", json={"reason": reason})
 
-    async def enable_device(self, name: str) -> models.Device:
+    @api_call
+    async def enable_device(self, name: str) -> answers.Device:
         """Use a slot again that was disabled, as an administrator."""
         return await self.request("POST", f"/devices/{_segment(name)}/enable")
 
     # --- the disk
 
-    async def disk_usage(self) -> models.DiskUsage:
+    @api_call
+    async def disk_usage(self) -> answers.DiskUsage:
         """What takes the disk of the server, and what could not be deleted."""
         return await self._get("/disk")
 
-    async def prune(self, rules: dict[str, Any] | None = None, *, dry_run: bool = True) -> models.PruneResult:
+    @api_call
+    async def prune(self, rules: dict[str, Any] | None = None, *, dry_run: bool = True) -> answers.PruneResult:
         """What the rules (default: those of the server's settings) remove; without ``dry_run``, remove it."""
         body = {**(rules or {}), "dry_run": dry_run}
         return await self.request("POST", "/disk/prune", json=body, timeout=LONG_TIMEOUT)
 
     # --- the history of a job
 
-    async def attempts(self, job_id: str) -> list[models.Attempt]:
+    @api_call
+    async def attempts(self, job_id: str) -> list[answers.Attempt]:
         """Every attempt, oldest first."""
         return sorted(await self._items(_job(job_id, "attempts")), key=lambda attempt: attempt["number"])
 
-    async def time_breakdown(self, job_id: str) -> models.TimeBreakdown:
+    @api_call
+    async def time_breakdown(self, job_id: str) -> answers.TimeBreakdown:
         """How many seconds the job spent training, saving, waiting and so on."""
         return await self._get(_job(job_id, "time"))
 
-    async def configuration(self, job_id: str) -> models.Configuration:
+    @api_call
+    async def configuration(self, job_id: str) -> answers.Configuration:
         """The working directory, code and environment of the job."""
         return await self._get(_job(job_id, "configuration"))
 
-    async def story(self, job_id: str, attempt: int | None = None) -> models.Story:
+    @api_call
+    async def story(self, job_id: str, attempt: int | None = None) -> answers.Story:
         """What happened to the job, or to one attempt of it: cause, rank, lines of code, next step."""
         return await self._get(_job(job_id, "story"), attempt=attempt)
 
-    async def ranks(self, job_id: str, attempt: int | None = None) -> list[models.Rank]:
+    @api_call
+    async def ranks(self, job_id: str, attempt: int | None = None) -> list[answers.Rank]:
         """The ranks of one attempt (default: the latest)."""
         return await self._items(_job(job_id, "ranks"), attempt=attempt)
 
+    @api_call
     async def stack(self, job_id: str, rank: int) -> str:
         """The Python stacks of all threads of a live rank."""
         answer = await self.request("POST", _job(job_id, f"ranks/{rank}/stack"))
         return str(answer["stack"])
 
-    async def snapshots(self, job_id: str) -> models.SnapshotList:
+    @api_call
+    async def snapshots(self, job_id: str) -> answers.SnapshotList:
         """The committed snapshots, latest first, and the policy by which they are taken."""
         return await self._get(_job(job_id, "snapshots"))
 
-    async def metrics(self, job_id: str, name: str) -> list[models.MetricSeries]:
+    @api_call
+    async def metrics(self, job_id: str, name: str) -> list[answers.MetricSeries]:
         """The series of one metric, one per attempt."""
         return await self._items(_job(job_id, "metrics"), name=name)
 
-    async def job_events(self, job_id: str) -> list[models.JobEvent]:
+    @api_call
+    async def job_events(self, job_id: str) -> list[answers.JobEvent]:
         """The state changes and other events of the job, oldest first."""
         return await self._items(_job(job_id, "events"))
 
+    @api_call
     async def log_lines(
         self,
         job_id: str,
@@ -187,7 +216,7 @@ class ApiCalls(ApiConnection):
         limit: int = 2000,
         q: str | None = None,
         regex: bool = False,
-    ) -> models.LogLines:
+    ) -> answers.LogLines:
         """Lines of all ranks and both streams, or of some, in the order in which they came; from the beginning.
 
         ``after``: those that follow ``next`` of another page; ``before``: those before its ``previous``, or the last
@@ -196,86 +225,102 @@ class ApiCalls(ApiConnection):
         chosen = drop_unset(attempt=attempt, rank=rank, stream=stream, q=q, regex=regex or None)
         return await self._get(_job(job_id, "log"), **chosen, after=after, before=before, limit=limit)
 
+    @api_call
     async def log(
         self, job_id: str, rank: int, stream: str, attempt: int, *, offset: int, limit: int = 1 << 18
-    ) -> LogChunk:
+    ) -> LogBytes:
         """At most ``limit`` bytes from byte ``offset``; empty at the current end of the log."""
         return await self._log(job_id, rank, stream=stream, attempt=attempt, offset=offset, limit=limit)
 
-    async def log_tail(self, job_id: str, rank: int, stream: str, attempt: int, lines: int) -> LogChunk:
+    @api_call
+    async def log_tail(self, job_id: str, rank: int, stream: str, attempt: int, lines: int) -> LogBytes:
         """The last ``lines`` lines."""
         return await self._log(job_id, rank, stream=stream, attempt=attempt, tail=lines)
 
     # --- people
 
-    async def me(self) -> models.Me:
+    @api_call
+    async def me(self) -> answers.Me:
         """Who this client is for the server, and what it may do."""
         return await self._get("/me")
 
-    async def tokens(self) -> list[models.Token]:
+    @api_call
+    async def tokens(self) -> list[answers.Token]:
         """All tokens for an administrator, one's own for others; without their secrets."""
         return await self._items("/tokens")
 
+    @api_call
     async def create_token(
         self, person: str, scope: str = "submit", expires_in: float | None = None, note: str = ""
-    ) -> models.NewToken:
+    ) -> answers.NewToken:
         """A new token; its secret is in the answer and never shown again."""
         body = drop_unset(person=person, scope=scope, expires_in=expires_in, note=note)
         return await self.request("POST", "/tokens", json=body)
 
+    @api_call
     async def revoke_token(self, token_id: str) -> None:
         """End a token, and the browsers that have signed in with it."""
         await self.request("DELETE", f"/tokens/{_segment(token_id)}")
 
-    async def audit(self, person: str | None = None, limit: int = 50) -> list[models.AuditEntry]:
+    @api_call
+    async def audit(self, person: str | None = None, limit: int = 50) -> list[answers.AuditEntry]:
         """The latest entries of the audit log, latest first."""
         return await self._items("/audit", person=person, limit=limit)
 
     # --- experiments
 
-    async def submit_experiment(self, body: dict[str, Any]) -> models.Experiment:
+    @api_call
+    async def submit_experiment(self, body: dict[str, Any]) -> answers.Experiment:
         """Submit one experiment, even over a lost connection, as ``submit`` does."""
         return await self._create("/experiments", body)
 
-    async def experiment(self, experiment_id: str) -> models.Experiment:
+    @api_call
+    async def experiment(self, experiment_id: str) -> answers.Experiment:
         """The experiment with its jobs and the table of their results."""
         return await self._get(f"/experiments/{_segment(experiment_id)}")
 
-    async def best_result(self, experiment_id: str) -> models.BestResult:
+    @api_call
+    async def best_result(self, experiment_id: str) -> answers.BestResult:
         """The best result of an experiment, and the range of all its results."""
         return await self._get(f"/experiments/{_segment(experiment_id)}/best")
 
-    async def experiments(self, limit: int = 20) -> list[models.ExperimentSummary]:
+    @api_call
+    async def experiments(self, limit: int = 20) -> list[answers.ExperimentSummary]:
         """The latest experiments, latest first."""
         return await self._items("/experiments", limit=limit)
 
-    async def find_experiment(self, reference: str) -> models.ExperimentSummary:
+    @api_call
+    async def find_experiment(self, reference: str) -> answers.ExperimentSummary:
         """The experiment with this id, number or name (the latest of it), or the one whose id starts with it."""
         return await self._get("/experiments/resolve", ref=reference.encode(errors="replace").decode())
 
-    async def builtin_experiments(self) -> list[models.BuiltIn]:
+    @api_call
+    async def builtin_experiments(self) -> list[answers.BuiltIn]:
         """The experiments that rekindle brings, with their definitions."""
         return await self._items("/experiments/builtin")
 
-    async def cancel_experiment(self, experiment_id: str) -> models.Experiment:
+    @api_call
+    async def cancel_experiment(self, experiment_id: str) -> answers.Experiment:
         """Cancel its unfinished jobs."""
         path = f"/experiments/{_segment(experiment_id)}/cancel"
         return await self.request("POST", path, timeout=LONG_TIMEOUT)
 
-    async def resume_experiment(self, experiment_id: str) -> models.Experiment:
+    @api_call
+    async def resume_experiment(self, experiment_id: str) -> answers.Experiment:
         """Resume its failed jobs."""
         path = f"/experiments/{_segment(experiment_id)}/resume"
         return await self.request("POST", path, timeout=LONG_TIMEOUT)
 
+    @api_call
     async def delete_experiment(self, experiment_id: str) -> None:
         """Delete it with all its jobs, which must have ended."""
         await self.request("DELETE", f"/experiments/{_segment(experiment_id)}", timeout=LONG_TIMEOUT)
 
-    async def _log(self, job_id: str, rank: int, **params: Any) -> LogChunk:
+    async def _log(self, job_id: str, rank: int, **params: Any) -> LogBytes:
         response = await self._send("GET", _job(job_id, f"ranks/{rank}/log"), params=params)
         removed = "X-Removed-From" in response.headers and "offset" in params
         skipped = int(response.headers["X-Offset"]) - int(params["offset"]) if removed else 0
-        return LogChunk(response.content, int(response.headers["X-Next-Offset"]), skipped)
+        return LogBytes(response.content, int(response.headers["X-Next-Offset"]), skipped)
 
 
 def _job(job_id: str, rest: str = "") -> str:

@@ -8,7 +8,7 @@ import httpx2
 
 from rekindle.contract.files import read_json
 from rekindle.contract.locks import lock_holder
-from rekindle_service.client.errors import NoServerError
+from rekindle_service.client.client_errors import NoServerError
 from rekindle_service.config.client_settings import ClientSettings
 from rekindle_service.config.home import Home
 

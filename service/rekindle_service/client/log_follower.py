@@ -9,9 +9,9 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
+from rekindle.contract import states
+from rekindle_service.client.answers import Attempt, Job, Trial
 from rekindle_service.client.calls import ApiCalls
-from rekindle_service.client.models import Attempt, Job
-from rekindle_service.client.reconnect import is_settled
 from rekindle_service.run_readers.log_files import hole_note
 from rekindle_service.sanitize import strip_control
 
@@ -54,6 +54,11 @@ class AttemptHeader:
 
 
 LogItem = LogLine | AttemptHeader
+
+
+def is_settled(job: Job | Trial) -> bool:
+    """Whether the job has ended or is held in the queue, so that only a person can continue it."""
+    return states.is_settled(job["state"], job["intent"])
 
 
 @dataclass(slots=True)

@@ -2,23 +2,23 @@
 
 import json
 import os
+import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import httpx2
 
+from rekindle_service.client.client_errors import RETRY_INTERVAL, NoServerError, ProblemError, rejection
 from rekindle_service.client.discovery import Server
-from rekindle_service.client.errors import NoServerError, ProblemError, rejection
-from rekindle_service.client.reconnect import RETRY_INTERVAL
 
 _CHUNK = 1 << 20  # bytes of an upload
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StreamEvent:
     """One message of the server's event stream.
 
     ``kind``: hello, job, deleted, and of followed jobs ranks, metrics and log; ``data`` is the JSON of that kind.
@@ -35,8 +35,8 @@ class AsyncHttp:
 
     def __init__(self, server: Server, timeout: float) -> None:
         path = server.socket
-        socket = None if path is None else httpx2.AsyncHTTPTransport(uds=os.fspath(path), verify=False)
-        self._http = httpx2.AsyncClient(**server.http_options(timeout), transport=socket)
+        transport = None if path is None else httpx2.AsyncHTTPTransport(uds=os.fspath(path), verify=False)
+        self._http = httpx2.AsyncClient(**server.http_options(timeout), transport=transport)
 
     async def request(
         self, method: str, url: str, *, upload: BinaryIO | None = None, **options: Any
@@ -100,15 +100,31 @@ class BlockingHttp:
 def _unix_transport(server: Server) -> httpx2.BaseTransport | None:
     if server.socket is None:
         return None
-    from rekindle_service.client.unix_transport import UnixTransport
+    import httpcore2  # imported on use: it is the HTTP library's core
 
-    return UnixTransport(server.socket)
+    class ClosingBackend(httpcore2.SyncBackend):
+        """Where nobody listens, the library leaves its socket open until it is collected; a probe closes its own."""
+
+        def connect_unix_socket(
+            self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
+        ) -> httpcore2.NetworkStream:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.settimeout(timeout)
+                try:
+                    probe.connect(path)
+                except OSError as error:
+                    raise httpcore2.ConnectError(str(error)) from error
+            return super().connect_unix_socket(path, timeout, socket_options)
+
+    transport = httpx2.HTTPTransport(verify=False)
+    transport._pool = httpcore2.ConnectionPool(uds=os.fspath(server.socket), network_backend=ClosingBackend())
+    return transport
 
 
 HttpType = type[AsyncHttp] | type[BlockingHttp]
 
 
-class Connection:
+class ServerConnection:
     """The connection of one client; ``locate`` finds the server before the first request and after a lost one."""
 
     def __init__(self, locate: Callable[[], Server], timeout: float, http: HttpType) -> None:
@@ -141,12 +157,12 @@ class Connection:
             raise rejection(response)
         return response
 
-    async def events(self, path: str, **options: Any) -> AsyncGenerator[Event, None]:
+    async def events(self, path: str, **options: Any) -> AsyncGenerator[StreamEvent, None]:
         async with self._open() as http:
             async for sent in http.events(f"/api/v1{path}", **options):
                 data: dict[str, Any] = json.loads(sent.data)
                 version = sent.id or str(data.get("version", ""))
-                yield Event(sent.event, data, int(version) if version.isdigit() else None)
+                yield StreamEvent(sent.event, data, int(version) if version.isdigit() else None)
 
     async def close(self) -> None:
         if self._http is not None:

@@ -12,6 +12,7 @@ from pydantic_settings import SettingsConfigDict
 
 from rekindle.contract.environment import SET_BY_REKINDLE
 from rekindle.contract.job import HEALTHY_SECONDS, HOST_TIMEOUT, MIN_LOG_BYTES
+from rekindle.contract.job_options import MAX_PRIORITY
 from rekindle_service.config.client_settings import PREFIX, ClientSettings
 from rekindle_service.config.notification_targets import NotificationTarget
 from rekindle_service.suggestions import closest
@@ -19,7 +20,7 @@ from rekindle_service.suggestions import closest
 Days = Annotated[float | None, Field(ge=0, le=36_500)]
 SocketScope = Literal["read", "submit"]
 Preemption = Literal["off", "own", "all"]
-Priority = Annotated[int, Field(ge=-1000, le=1000)]
+Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 
 _GPU = re.compile(r"(cuda:)?\d+|GPU-[0-9a-f-]+")
 

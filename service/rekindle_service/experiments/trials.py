@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rekindle.contract.job_options import job_options
+
 MAX_JOBS = 200
 MAX_ARRAY = 10_000
 INDEX = "index"
 """The parameter that a trial of an array has."""
 
-JOB_FIELDS = ("ranks", "recipe", "script", "module", "device", "devices_per_rank", "launch", "links", "python", "warm")
+JOB_FIELDS = ("recipe", "script", "module", *(each.name for each in job_options() if each.varies))
 """Fields of a job that a matrix may vary. A key that begins with a dash is an option of the script."""
 
 Value = str | int | float | bool | None

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.contract.files import fsync_directory, write_json
-from rekindle.contract.job import JobSpec, TargetKind
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import TargetKind
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent
 from rekindle_service.config.home import Home, is_job_id, new_job_id

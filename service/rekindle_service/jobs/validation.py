@@ -5,7 +5,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from rekindle.contract.job import HIDDEN, TargetKind
+from rekindle.contract.job import HIDDEN
+from rekindle.contract.job_options import TargetKind
 from rekindle.contract.run_dir.placeholders import KNOWN, unknown_placeholders
 from rekindle.recipes.catalog import RECIPES
 from rekindle_service.jobs.packaging.ignore_rules import PatternError, parse_patterns

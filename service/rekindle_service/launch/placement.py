@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.job import JobSpec, LaunchMode, LinkRule, TargetKind
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import LaunchMode, LinkRule, TargetKind
 from rekindle.contract.safe_open import read_small
 from rekindle.recipes.catalog import RECIPES
 from rekindle_service.loading import PARSING

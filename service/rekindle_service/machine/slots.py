@@ -14,7 +14,7 @@ import structlog
 
 from rekindle.contract.cores import kernel_bus_id, numa_node
 from rekindle.contract.field_texts import DESCRIBED
-from rekindle.contract.job import LinkRule
+from rekindle.contract.job_options import LinkRule
 
 _log = structlog.get_logger(__name__)
 

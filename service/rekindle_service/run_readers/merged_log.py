@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import BinaryIO, NamedTuple, Self
 
 from rekindle.contract.field_texts import DESCRIBED
-from rekindle.contract.job import MAX_RANKS
+from rekindle.contract.job_options import MAX_RANKS
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.attempt_samples import LogName
 from rekindle.contract.run_dir.paths import STREAMS, RunDir

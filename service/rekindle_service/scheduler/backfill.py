@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rekindle.contract.job import LinkRule
+from rekindle.contract.job_options import LinkRule
 from rekindle_service.machine.slots import Link, Slot, choose_slots, slots_with_room
 from rekindle_service.store.tables import Job
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from rekindle.contract.job import LinkRule
+from rekindle.contract.job_options import LinkRule
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.jobs.quotas import owner_of
 from rekindle_service.launch.placement import usable_slots

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from rekindle.contract.job import JobSpec, LinkRule
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import LinkRule
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.job_wording import STATE_PHRASES
 from rekindle_service.launch.registry import takes_slots

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from rekindle_service.jobs.time_breakdown import Interval, TimeCategory
 from rekindle_service.run_readers.stored_snapshots import SnapshotInfo
-from rekindle_service.schemas.fields import ApiModel, JsonObject, Page, ResponseModel, Timestamp, Utf8Str
+from rekindle_service.schemas.fields import ApiModel, JsonObject, OutcomeJson, Page, ResponseModel, Timestamp, Utf8Str
 
 
 class FaultPublic(ApiModel):
@@ -36,7 +36,7 @@ class AttemptPublic(ResponseModel):
     """When all ranks had started the script; null before that."""
     ended_at: Timestamp | None
     """When the attempt ended; null while it runs."""
-    outcome: JsonObject | None
+    outcome: OutcomeJson | None
     """How the attempt ended, with the same keys as `outcome` of a job; null while it runs."""
     resumed_from_step: int | None
     """Step of the snapshot from which the attempt resumed; null where it started from the beginning."""

@@ -13,6 +13,7 @@ from rekindle_service.schemas.fields import (
     JsonObject,
     MetricPoint,
     Name,
+    OutcomeJson,
     RequestModel,
     Timestamp,
     no_nul,
@@ -144,7 +145,7 @@ class TrialPublic(ApiModel):
     """Seconds for which it has had slots, without the time before it was resumed; null before its first launch."""
     restarts: int
     """Number of attempts that followed a failure (retries)."""
-    outcome: JsonObject | None
+    outcome: OutcomeJson | None
     """How it ended, with the same keys as `outcome` of a job; null before that."""
     values: list[float | None]
     """Values of the measures, in their order and before any division; null where there is none."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints
 from pydantic_core import PydanticCustomError
@@ -61,8 +61,14 @@ def replace_surrogates(value: Any) -> Any:
             return value
 
 
-Timestamp = Annotated[float, PlainSerializer(as_datetime, return_type=datetime | None)]
-"""Seconds since the epoch, in JSON an ISO 8601 date and time in UTC."""
+if TYPE_CHECKING:
+    Timestamp = float | int
+else:
+    Timestamp = Annotated[float, PlainSerializer(as_datetime, return_type=datetime | None)]
+"""Seconds since the epoch, in JSON an ISO 8601 date and time in UTC.
+
+To mypy it is a union, by which ``Json`` knows it: an alias of a class alone has no name there.
+"""
 
 Utf8Str = Annotated[str, BeforeValidator(replace_surrogates)]
 """Text from a job's files."""
@@ -72,6 +78,9 @@ MetricPoint = tuple[int, int | None, float, float | None]
 
 JsonObject = Annotated[dict[str, Any], BeforeValidator(bounded_json)]
 """A JSON object from a job's files."""
+
+OutcomeJson = Annotated[dict[str, Any], BeforeValidator(bounded_json)]
+"""The JSON of ``contract.outcome.Outcome``."""
 
 
 MAX_NAME_LENGTH = 200
@@ -155,9 +164,6 @@ Argument = Annotated[str, AfterValidator(no_nul)]
 Name = Annotated[str, StringConstraints(max_length=MAX_NAME_LENGTH), AfterValidator(printable)]
 PathText = Annotated[str, StringConstraints(min_length=1, max_length=1024), AfterValidator(_path)]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=MAX_NAME_LENGTH)]
-MaxFailures = Annotated[int, Field(ge=1, le=1000)]
-Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 24 * 3600, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1, le=1 << 53)]
 Monitor = Annotated[str, StringConstraints(max_length=MAX_NAME_LENGTH), AfterValidator(_metric)]
 SlurmWord = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(printable)]
 SlurmMemory = Annotated[str, _MEMORY]

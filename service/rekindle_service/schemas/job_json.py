@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from rekindle.contract.states import JobState
-from rekindle_service.schemas.fields import ApiModel, JsonObject, Timestamp, Utf8Str
-from rekindle_service.schemas.job_requests import JobOptions, NodeRange, RankRange, SlurmRequest
+from rekindle_service.schemas.fields import ApiModel, JsonObject, OutcomeJson, Timestamp, Utf8Str
+from rekindle_service.schemas.job_requests import NodeRange, OptionFields, RankRange, SlurmRequest
 
 
 class Target(ApiModel):
@@ -63,7 +63,7 @@ class SlurmPublic(SlurmRequest):
     """Nodes on which the job could not run lately, each with the reason: its next Slurm job does not get them."""
 
 
-class JobRequest(JobOptions):
+class JobRequest(OptionFields):
     """What was requested of a job, with defaults filled in."""
 
     env: dict[str, str | dict[str, str]]  # type: ignore[assignment]
@@ -123,7 +123,7 @@ class JobPublic(JobRequest):
     """Current speed in optimizer steps per second; null where it is not known."""
     restarts: int
     """Number of attempts that followed a failure (retries)."""
-    outcome: JsonObject | None = Field(examples=[{"class": "oom", "message": "rank 1 ran out of memory", "rank": 1}])
+    outcome: OutcomeJson | None = Field(examples=[{"class": "oom", "message": "rank 1 ran out of memory", "rank": 1}])
     """How the latest attempt or the job ended: `class`, `message`, `rank`, `exit_code`, `signal`, `exception`, `file`,
     `line`, `retryable` and `evidence`; null before the first has ended."""
     next_try_at: Timestamp | None

@@ -41,7 +41,7 @@ def _state() -> AppState:
         started_at=time.time(),
         scheduler_health=lambda: health,
         home=SimpleNamespace(root=Path("/")),
-        store=SimpleNamespace(jobs_in=lambda _: [job], totals=lambda: JobTotals({}, 0, {})),
+        store=SimpleNamespace(holding=lambda: [job], totals=lambda: JobTotals({}, 0, {})),
         machine=SimpleNamespace(slots=(Slot("cpu:0", "cpu", 0),)),
         devices=SimpleNamespace(health=SimpleNamespace(unusable=dict)),
     )

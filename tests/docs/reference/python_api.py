@@ -10,6 +10,7 @@ from docs.reference.markdown import GENERATED, first_sentence, prose, table
 from rekindle_service.client import Client
 
 _QUALIFIED = re.compile(r"\b(?:[A-Za-z_]\w*\.)+(\w+)")
+_JSON = re.compile(r"Json\['(\w+)'\]")
 _CLASS = re.compile(r"<class '([^']+)'>")
 _GENERATOR = re.compile(r"AsyncGenerator\[(.+), None\]$")
 _MEMBERS = (property, staticmethod, classmethod)
@@ -36,7 +37,7 @@ def lines() -> Iterator[str]:
     for name, each in found:
         yield from _section(f"rekindle.{name}", each)
     yield from ("## rekindle_service.client.Client", "", *_CLIENT.splitlines(), "")
-    for name, member in _members(Client):
+    for name, member in _methods(Client):
         yield from _member(f"client.{name}", name, member)
 
 
@@ -55,6 +56,12 @@ def _members(found: type) -> Iterator[tuple[str, Any]]:
     for name, value in vars(found).items():
         if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, _MEMBERS)):
             yield name, value
+
+
+def _methods(found: type) -> Iterator[tuple[str, Any]]:
+    """The methods of a client, with those that it inherits."""
+    names = dict.fromkeys(name for base in reversed(found.__mro__) for name in vars(base) if not name.startswith("_"))
+    return ((name, getattr(found, name)) for name in names if callable(getattr(found, name)))
 
 
 def _member(heading: str, name: str, value: Any) -> Iterator[str]:
@@ -90,7 +97,7 @@ def _signature(found: Callable[..., Any]) -> str:
 
 
 def _plain(text: str) -> str:
-    return _QUALIFIED.sub(r"\1", _CLASS.sub(r"\1", text))
+    return _JSON.sub(r"\1", _QUALIFIED.sub(r"\1", _CLASS.sub(r"\1", text)))
 
 
 def _wrapped(text: str) -> str:

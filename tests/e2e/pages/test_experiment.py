@@ -14,7 +14,7 @@ from rekindle.contract.locks import ExclusiveLock
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.contract.states import JobState
-from rekindle_service.client import Client, models
+from rekindle_service.client import Client, answers
 from rekindle_service.config.home import Home
 from rekindle_service.store import Store
 
@@ -22,7 +22,7 @@ _HOSTILE = "<img src=x onerror=alert(1)> {{7*7}}"
 
 
 @pytest.fixture
-def experiment(client: Client, tmp_path: Path) -> Iterator[models.Experiment]:
+def experiment(client: Client, tmp_path: Path) -> Iterator[answers.Experiment]:
     """Two jobs that never start by themselves, each waits for a job that is held; deleted unless the test does it."""
     (tmp_path / "train.py").write_text("")
     base = {"script": str(tmp_path / "train.py"), "device": "cpu"}
@@ -40,7 +40,7 @@ def experiment(client: Client, tmp_path: Path) -> Iterator[models.Experiment]:
 
 
 def test_an_experiment_shows_table_curves_and_machine_live(
-    experiment: models.Experiment, page: Page, home: Path
+    experiment: answers.Experiment, page: Page, home: Path
 ) -> None:
     page.goto("/")
     link = page.locator("#experiment-links a")
@@ -65,7 +65,7 @@ def test_an_experiment_shows_table_curves_and_machine_live(
 
 
 def test_the_rows_are_arranged_and_the_experiment_is_found_rerun_cancelled_and_deleted(
-    experiment: models.Experiment, page: Page, watcher: Watcher, home: Path
+    experiment: answers.Experiment, page: Page, watcher: Watcher, home: Path
 ) -> None:
     play(home, experiment)
     page.goto(f"/experiments/{experiment['id']}")
@@ -166,7 +166,7 @@ def act_on_the_experiment(page: Page) -> None:
     page.wait_for_url("**/experiments/started")
 
 
-def play(home: Path, experiment: models.Experiment) -> None:
+def play(home: Path, experiment: answers.Experiment) -> None:
     """The first job of the experiment fails, the second succeeds with half of its loss."""
     first, second = (trial["job"] for trial in experiment["trials"])
     play_job(home, first, [4.0, 2.0], JobState.FAILED)

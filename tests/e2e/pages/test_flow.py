@@ -46,7 +46,7 @@ def submit(page: Page, name: str, *, arguments: str) -> None:
     page.get_by_label("Code from").select_option("path")
     page.get_by_label("Directory", exact=True).fill(str(_SCRIPTS))
     page.get_by_label("Arguments").fill(arguments)
-    page.get_by_label("Minimum ranks").fill("2")
+    page.get_by_label("Ranks", exact=True).fill("2")
     page.get_by_label("Device", exact=True).fill("cpu")
     page.get_by_label("Job name").fill(name)
     page.get_by_label("Every … steps").fill("5")

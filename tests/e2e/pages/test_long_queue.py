@@ -6,7 +6,8 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from e2e.played_job import Play
-from rekindle.contract.job import JobSpec, TargetKind
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import TargetKind
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import JobState
 from rekindle_service.client import Client

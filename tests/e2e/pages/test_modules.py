@@ -334,7 +334,7 @@ def test_no_two_parameters_of_a_job_share_a_label(modules: Page, client: Client,
         }""",
         [{**job, **unusual}, recorded],
     )
-    assert {"GPU links", "Symbolic links", "Continues job", "Resizing", "Slurm job", "Time limit"} <= set(labels)
+    assert {"NVLink between GPUs", "Keep links", "Continue job", "Resizable", "Slurm job", "Time limit"} <= set(labels)
     assert sorted(labels) == sorted(set(labels))
 
 

@@ -9,7 +9,7 @@ from e2e.played_job import Play, PlayedJob
 from e2e.serve_process import ServeProcess
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import JobState
-from rekindle_service.client import Client, models
+from rekindle_service.client import Client, answers
 from snapshot_files import write_snapshot
 
 pytestmark = pytest.mark.short
@@ -25,7 +25,7 @@ def job(play: Play) -> PlayedJob:
 
 
 @pytest.fixture
-def experiment(client: Client, tmp_path: Path) -> models.Experiment:
+def experiment(client: Client, tmp_path: Path) -> answers.Experiment:
     (tmp_path / "train.py").write_text("")
     base = {"script": str(tmp_path / "train.py"), "device": "cpu", "hold": True}
     return client.submit_experiment({"name": "rates", "base": base, "matrix": {"--lr": list(range(12))}})
@@ -133,14 +133,14 @@ def test_a_clone_is_filled_in_except_for_its_secrets(page: Page, client: Client,
     assert (second["name"], second["priority"]) == ("first", 4)
 
 
-def test_an_experiment_shows_its_jobs(page: Page, experiment: models.Experiment) -> None:
+def test_an_experiment_shows_its_jobs(page: Page, experiment: answers.Experiment) -> None:
     page.goto(f"/experiments/{experiment['id']}")
     expect(page.locator("#experiment-name")).to_have_text("rates")
     expect(page.locator("#experiment-states")).to_have_text("12 queued")
     expect(page.locator("#results-body tr")).to_have_count(12)
 
 
-def test_many_jobs_are_compared_each_in_a_colour_of_its_own(page: Page, experiment: models.Experiment) -> None:
+def test_many_jobs_are_compared_each_in_a_colour_of_its_own(page: Page, experiment: answers.Experiment) -> None:
     ids = ",".join(trial["job"] for trial in experiment["trials"])
     page.goto(f"/compare?jobs={ids}")
     expect(page.locator("#compared-jobs th")).to_have_count(13)

@@ -36,11 +36,11 @@ def test_errors_are_shown_at_their_fields_until_these_change(form: Page, watcher
     form.get_by_label("Script", exact=True).fill("tarin.py")
     form.get_by_label("Code from").select_option("path")
     form.get_by_label("Directory", exact=True).fill(str(tmp_path))
-    form.get_by_label("Minimum ranks").fill("many")
+    form.get_by_label("Ranks", exact=True).fill("many")
     form.get_by_label("Priority").fill("5000")
     form.get_by_label("Also keep the best by").fill("-")
     form.get_by_role("button", name="Submit the job").click()
-    ranks = form.get_by_label("Minimum ranks")
+    ranks = form.get_by_label("Ranks", exact=True)
     expect(ranks).to_have_attribute("aria-invalid", "true")
     error = form.locator(f"#{ranks.get_attribute('aria-errormessage')}")
     expect(error).to_contain_text("Must be a whole number from 1 to 4096")
@@ -48,8 +48,8 @@ def test_errors_are_shown_at_their_fields_until_these_change(form: Page, watcher
     expect(form.locator("[data-field=priority]")).to_contain_text("less than or equal to 1000")
     expect(form.locator("[data-field='snapshot.monitor']")).to_contain_text("as in -loss")
     expect(form.locator("#form-error")).to_contain_text("see the fields below")
-    for label, text in (("Minimum ranks", "1"), ("Priority", "0"), ("Also keep the best by", "")):
-        form.get_by_label(label).fill(text)
+    for label, text in (("Ranks", "1"), ("Priority", "0"), ("Also keep the best by", "")):
+        form.get_by_label(label, exact=True).fill(text)
     expect(form.locator("[aria-invalid]")).to_have_count(0)
     form.get_by_label("Arguments").fill("--name 'never closed")
     expect(form.locator("[data-field=args]")).to_contain_text("The single quote at character 8 is never closed")
@@ -77,7 +77,7 @@ def test_what_is_shown_as_command_and_curl_is_what_is_submitted(form: Page, clie
     form.get_by_label("--no-shuffle").check()
     form.get_by_label("Arguments").fill("--seed '7'")
     form.get_by_label("Job name").fill('it\'s <b>one</b> "name"')
-    form.get_by_label("Maximum ranks").fill("2")
+    form.get_by_label("Ranks", exact=True).fill("1:2")
     form.get_by_label("Device", exact=True).fill("cpu")
     form.get_by_label("After", exact=True).fill(before)
     form.get_by_label("Every … seconds").fill("2.5")
@@ -85,8 +85,8 @@ def test_what_is_shown_as_command_and_curl_is_what_is_submitted(form: Page, clie
     form.get_by_label("Environment").fill("MODE=a=b c\nEMPTY=")
     words = typed(form, "#preview-command")
     assert words == [
-        "rekindle", "submit", "--name", "it's <b>one</b> \"name\"", "--ranks", "1:2", "--device", "cpu",
-        "--every-seconds", "2.5", "--env", "MODE=a=b c", "--env", "EMPTY=", "--after", before,
+        "rekindle", "submit", "--env", "MODE=a=b c", "--env", "EMPTY=", "--name", "it's <b>one</b> \"name\"",
+        "--after", before, "--ranks", "1:2", "--device", "cpu", "--every-seconds", "2.5",
         "--recipe", "ddp", "--", "--lr", "0.05", "--model", "lenet", "--no-shuffle", "--seed", "7",
     ]  # fmt: skip
     curl = typed(form, "#preview-curl")
@@ -145,8 +145,8 @@ def test_restarts_and_what_is_copied_can_be_chosen(form: Page, watcher: Watcher)
     form.get_by_label("Keep links").check()
     form.get_by_label("Continue job").fill("nojob00000")
     assert typed(form, "#preview-command") == [
-        "rekindle", "submit", "--continue", "nojob00000", "--on-restart", "--resume '{latest:*.pt}' '{newest}'",
-        "--exclude", "data/", "--exclude", "*.bin", "--gitignore", "--keep-links", "/project/train.py",
+        "rekindle", "submit", "--on-restart", "--resume '{latest:*.pt}' '{newest}'", "--exclude", "data/",
+        "--exclude", "*.bin", "--gitignore", "--keep-links", "--continue", "nojob00000", "/project/train.py",
     ]  # fmt: skip
     curl = typed(form, "#preview-curl")
     assert json.loads(curl[curl.index("-d") + 1])["on_restart"] == ["--resume", "{latest:*.pt}", "{newest}"]

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
 from fakes.launching import fake_launchers
 from job_examples import a_submission, cpu_machine
-from rekindle.contract.job import TargetKind
+from rekindle.contract.job_options import TargetKind
 from rekindle.contract.states import TERMINAL
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.git_checkout import check_out

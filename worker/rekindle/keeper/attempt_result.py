@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rekindle.contract.job import LaunchMode
+from rekindle.contract.job_options import LaunchMode
 from rekindle.contract.outcome import SavedProgress
 from rekindle.contract.processes import ProcessIdentity, boot_id
 from rekindle.contract.run_dir.json_records import read_record

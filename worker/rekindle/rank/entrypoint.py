@@ -16,7 +16,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from rekindle.contract.job import JobSpec, TargetKind
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import TargetKind
 
 _LOADED_BEFORE_ANY_SCRIPT = {"__main__", "encodings"}
 _LOCAL_RANK = ("--local_rank", "--local-rank")

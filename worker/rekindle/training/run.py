@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import Dataset, Subset
 
 from rekindle.contract.environment import RankEnv
-from rekindle.contract.job import SnapshotPolicy
+from rekindle.contract.job_options import SnapshotPolicy
 from rekindle.training import process_group
 from rekindle.training.data_loading import Collate, KeyedDataset, data_loader, length_of, to_device
 from rekindle.training.drain import Drained, DrainSignal

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from rekindle.contract.job import HIDDEN, JobSpec, TargetKind
+from rekindle.contract.job import HIDDEN, JobSpec
+from rekindle.contract.job_options import TargetKind
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
 from rekindle_service.access.permissions import Identity
 from rekindle_service.api.auth import IdentityDep

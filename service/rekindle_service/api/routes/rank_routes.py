@@ -137,11 +137,7 @@ def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> list[RankPu
         return [RankPublic(**asdict(row)) for row in rows]
     each = job.spec.devices_per_rank
     usage = {row.rank: usage_public(sample, row.rank, each) for row in rows if remote or row.process_state is not None}
-    timeout, seconds = sample.hang_timeout, sample.without_progress
-    return [
-        RankPublic(**asdict(row), usage=usage.get(row.rank), hang_timeout=timeout, without_progress=seconds)
-        for row in rows
-    ]
+    return [RankPublic(**asdict(row), usage=usage.get(row.rank), **sample.progress) for row in rows]
 
 
 def usage_public(sample: UsageSample, rank: int, devices_per_rank: int) -> UsagePublic | None:

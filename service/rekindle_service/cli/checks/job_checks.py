@@ -72,8 +72,7 @@ def check_rank(rank: Rank) -> Finding:
     if letter == "D":
         advice = "A disk, a network disk or a driver does not answer."
         return warning(name, f"waits in the kernel (D); {detail}", advice)
-    timeout = rank["hang_timeout"]
-    if silence or (age is not None and timeout is not None and age > timeout):
+    if silence or formatting.is_late(rank):
         return warning(name, detail, "Pass --stacks to see what it is doing.")
     if rank["straggler"] is not None:
         waits = f"straggler: the others wait for it {rank['straggler']:.0%} of the time"

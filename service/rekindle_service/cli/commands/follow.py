@@ -33,9 +33,10 @@ from rekindle_service.client import (
     LogFilter,
     LogItem,
     LogLine,
+    LogLines,
     ProblemError,
+    TimedLine,
     is_settled,
-    models,
 )
 from rekindle_service.sanitize import sanitize_line
 
@@ -193,7 +194,7 @@ class TimedLogs:
             shown = shown + 1 if shown or self._from_first else job["attempt"]
             yield shown
 
-    def _lines(self, attempt: int, tail: int | None) -> Iterator[models.TimedLine]:
+    def _lines(self, attempt: int, tail: int | None) -> Iterator[TimedLine]:
         """The lines of one attempt, page by page, so that memory is bounded; when following until it ends."""
         page = self._page(attempt) if tail is None else self._last_page(attempt, min(tail, _MAX_TAIL))
         yield from page["items"]
@@ -205,7 +206,7 @@ class TimedLogs:
             yield from page["items"]
         yield from page["unfinished"]
 
-    def _last_page(self, attempt: int, tail: int) -> models.LogLines:
+    def _last_page(self, attempt: int, tail: int) -> LogLines:
         """The last ``tail`` lines, in several requests where few lines match."""
         last = page = self._page(attempt, before="end", limit=tail)
         while len(last["items"]) < tail and not page["complete"]:
@@ -213,7 +214,7 @@ class TimedLogs:
             last = {**last, "items": page["items"] + last["items"]}
         return last
 
-    def _page(self, attempt: int, **where: Any) -> models.LogLines:
+    def _page(self, attempt: int, **where: Any) -> LogLines:
         chosen: Any = {"rank": self.choice.rank, "stream": self.choice.stream, "q": self.grep, "regex": self.regex}
         return self.client.log_lines(self.job_id, attempt, **chosen, **where)
 

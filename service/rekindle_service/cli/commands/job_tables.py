@@ -24,7 +24,7 @@ from rekindle_service.client import (
     OverviewItem,
     ProblemError,
 )
-from rekindle_service.client.models import OwnerShare, Queue, QueuedJob
+from rekindle_service.client.answers import OwnerShare, Queue, QueuedJob
 
 # --- all jobs
 

@@ -14,7 +14,7 @@ from rekindle_service.cli import formatting
 from rekindle_service.cli.formatting import ABSENT, STATE_STYLES, state_text
 from rekindle_service.cli.layout import Table, harmless, progress_bar, slot_bars
 from rekindle_service.client import Client, Job, is_settled
-from rekindle_service.client.models import Attempt, Device, Rank
+from rekindle_service.client.answers import Attempt, Device, Rank
 from rekindle_service.sanitize import sanitize_line
 
 # --- keys

@@ -17,7 +17,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rekindle.contract.environment import clean_environment
-from rekindle.contract.job import JobSpec, TargetKind
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import TargetKind
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.config.home import Home
 from rekindle_service.launch.isolation.job_isolation import OWN_NAME, Isolation, UnixUser

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from rekindle.contract.environment import RUN_DIR
 from rekindle.contract.files import atomic_write, fsync_directory, write_json
-from rekindle.contract.job import JobSpec, SlurmOptions
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import SlurmOptions
 from rekindle.contract.run_dir.paths import LaunchDir, RunDir
 from rekindle_service.config.home import Home
 from rekindle_service.launch.local.keeper_start import keeper_environment

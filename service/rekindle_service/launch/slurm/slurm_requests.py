@@ -14,7 +14,8 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
-from rekindle.contract.job import JobSpec, LaunchMode, LinkRule, SlurmOptions
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import LaunchMode, LinkRule, SlurmOptions
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.run_dir.attempt_samples import UsageSample
 from rekindle.contract.run_dir.paths import RunDir

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from rekindle.contract.field_texts import DESCRIBED
-from rekindle.contract.job import MAX_RANKS
+from rekindle.contract.job_options import MAX_RANKS
 from rekindle.contract.run_dir.json_records import Amount, Count, JsonRecord, Line
 from rekindle.contract.run_dir.paths import STREAMS
 
@@ -53,11 +53,17 @@ class GpuUsage:
 class UsageSample(JsonRecord):
     """One line of ``AttemptDir.usage``."""
 
+    keys: ClassVar = {"hang_after": "hang_timeout"}
     at: Amount  # seconds since the epoch
     ranks: list[RankUsage]
     devices: list[GpuUsage]
-    hang_timeout: Amount | None = None  # seconds without progress that its keeper does not take for a hang yet
+    hang_after: Amount | None = None  # seconds without progress that its keeper does not take for a hang yet
     without_progress: Amount | None = None  # seconds since its keeper has observed progress of any rank
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """What it says of the progress of the job, with the keys of a rank's JSON."""
+        return {"hang_timeout": self.hang_after, "without_progress": self.without_progress}
 
     def of_rank(self, rank: int) -> RankUsage | None:
         return next((usage for usage in self.ranks if usage.rank == rank), None)

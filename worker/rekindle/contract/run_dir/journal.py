@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform
 
 from rekindle.contract.files import append_line, complete_lines, parse_json
-from rekindle.contract.job import MAX_RANKS
+from rekindle.contract.job_options import MAX_RANKS
 from rekindle.contract.outcome import Outcome, SavedProgress
 from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.control_messages import Fault

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.job import MAX_RANKS
+from rekindle.contract.job_options import MAX_RANKS
 from rekindle.contract.safe_open import list_numbers
 
 MAX_ATTEMPT = 1 << 16  # the greatest number that an attempt may have: a job that fails every minute has it in six weeks

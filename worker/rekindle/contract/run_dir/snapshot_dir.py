@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 from rekindle.contract.files import read_json, write_json
-from rekindle.contract.job import MAX_RANKS
+from rekindle.contract.job_options import MAX_RANKS
 from rekindle.contract.run_dir.json_records import Count, Line, Range, structure
 from rekindle.contract.safe_open import open_regular
 

@@ -146,7 +146,7 @@ class ClusterUsage:
             for node in sorted(samples)
             for device in samples[node].devices
         ]
-        timeouts = [each.hang_timeout for each in samples.values() if each.hang_timeout is not None]
+        timeouts = [each.hang_after for each in samples.values() if each.hang_after is not None]
         waits = [each.without_progress for each in samples.values() if each.without_progress is not None]
         return UsageSample(time.time(), ranks, devices, max(timeouts, default=None), min(waits, default=None))
 

@@ -70,7 +70,7 @@ class Activity:
     """What all ranks of this machine do."""
 
     ranks: Mapping[int, RankActivity]
-    hang_timeout: float  # seconds without progress that are no hang yet
+    hang_after: float  # seconds without progress that are no hang yet
     without_progress: float | None  # seconds; None before the ranks run
 
 

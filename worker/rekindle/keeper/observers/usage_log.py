@@ -52,7 +52,7 @@ class UsageLog:
         ]
         activity = take_activity()
         used = [self._of_rank(rank, activity.ranks.get(rank.rank)) for rank in running]
-        sample = UsageSample(time.time(), used, devices, activity.hang_timeout, activity.without_progress)
+        sample = UsageSample(time.time(), used, devices, activity.hang_after, activity.without_progress)
         with suppress(OSError):
             self._write(self._path, sample)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import rekindle.rank
-from rekindle.contract.job import LaunchMode
+from rekindle.contract.job_options import LaunchMode
 from rekindle.contract.processes import die_with_parent, set_process_name
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper import process_agent

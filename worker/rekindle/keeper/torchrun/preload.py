@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from rekindle.contract.job import JobSpec, TargetKind
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import TargetKind
 
 _ALWAYS = (
     "encodings.idna",

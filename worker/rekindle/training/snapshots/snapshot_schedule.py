@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 
 from rekindle.contract.environment import FailureStats
-from rekindle.contract.job import SnapshotPolicy
+from rekindle.contract.job_options import SnapshotPolicy
 
 MAX_SHARE = 0.01  # of the training time that snapshots may cost
 MAX_INTERVAL = 300.0  # seconds between two snapshots, where MAX_SHARE allows it

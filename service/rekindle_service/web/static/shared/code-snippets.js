@@ -2,6 +2,7 @@
  * A submit request in the words of other tools: the command line, curl and Python. Pure.
  *
  * @import { JobPublic as Job } from "./api-types.d.ts"
+ * @import { JobOption } from "./job-options.js"
  * @typedef {Record<string, any>} Body of `POST /api/v1/jobs`; a form may hold values that the server will reject
  */
 import { JOB_OPTIONS } from "./job-options.js";
@@ -14,40 +15,32 @@ const HIDDEN = "•••";
 
 /** The request that submits the same job; defaults are omitted. @param {Job} job @returns {Body} */
 export function requestOf(job) {
-  const { min, max } = job.ranks;
   const { git, ref, commit, path, bundle } = job.code;
-  const { keep, auto, ...rules } = job.snapshot;
-  const names = Object.keys(job.env);
-  const snapshot = compact({ ...rules, keep: keep === 3 ? null : keep, auto: auto || null });
-  return compact({
-    name: job.name,
+  const body = compact({
     [job.target.kind]: job.target.value,
-    args: [],
     code: git ? compact({ git, ref: commit ?? ref }) : path ? { path } : bundle ? { bundle } : null,
-    python: job.python,
-    ranks: min === max ? max : { min, max },
-    ...slurmRequest(job),
-    ...changedOptions(job),
-    env: names.length ? Object.fromEntries(names.map((name) => [name, HIDDEN])) : null,
-    snapshot: Object.keys(snapshot).length ? snapshot : null,
+    slurm: job.slurm && {},
   });
+  for (const option of JOB_OPTIONS) {
+    const value = requested(valueAt(job, option.path), option);
+    if (value !== undefined && option.path !== "slurm" && JSON.stringify(value) !== JSON.stringify(option.default)) setAt(body, option.path, value);
+  }
+  return body;
 }
 
-/** Several nodes alone are a request for Slurm. @param {Job} job */
-function slurmRequest({ nodes: { min, max }, slurm }) {
-  if (slurm === null) return {};
-  const { job_id, state, reason, hosts, ...given } = slurm;
-  const options = compact({ ...given, prologue: given.prologue?.length ? given.prologue : null, extra: given.extra?.length ? given.extra : null });
-  const nodes = min === max ? max : { min, max };
-  return { nodes: max === 1 ? null : nodes, slurm: max > 1 && !Object.keys(options).length ? null : options };
+/** What a request has where a job has `value`. @param {any} value @param {JobOption} option */
+function requested(value, { widget }) {
+  if (widget === "range") return value.min === value.max ? value.max : value;
+  return widget === "variables" ? Object.fromEntries(Object.keys(value).map((name) => [name, HIDDEN])) : value;
 }
 
-/** Null for an option that has its default. @param {Job} job */
-function changedOptions(job) {
-  const same = (/** @type {unknown} */ one, /** @type {unknown} */ other) => JSON.stringify(one) === JSON.stringify(other);
-  return Object.fromEntries(
-    /** @type {(keyof typeof JOB_OPTIONS)[]} */ (Object.keys(JOB_OPTIONS)).map((name) => [name, same(job[name], JOB_OPTIONS[name]) ? null : job[name]]),
-  );
+/** @param {any} fields of a job or a request @param {string} path */
+export const valueAt = (fields, path) => path.split(".").reduce((found, name) => found?.[name], fields);
+
+/** @param {Body} body @param {string} path @param {unknown} value */
+export function setAt(body, path, value) {
+  const [outer, inner] = path.split(".");
+  body[outer] = inner === undefined ? value : { ...body[outer], [inner]: value };
 }
 
 /** @param {Body} fields */
@@ -75,67 +68,38 @@ export function asCommand(body) {
   }
   const { args = [], script, module, recipe, code = {} } = body;
   const target = script !== undefined ? [script] : module !== undefined ? ["--module", module] : ["--recipe", recipe ?? ""];
-  const needsGuard = (/** @type {string} */ arg) => (script === undefined ? arg.startsWith("-") : arg === "--" || OWN_OPTION.test(arg));
+  const needsGuard = (/** @type {string} */ arg) => (script === undefined ? arg.startsWith("-") : arg === "--" || isOwnOption(arg));
   const guard = args.some(needsGuard) ? ["--"] : [];
   const words = [...optionsOf(body), target, ...(guard.length || args.length ? [[...guard, ...args]] : [])];
   const missing = code.bundle === undefined ? "" : "The command line cannot name a bundle: pass the directory that you packed with --code.";
   return { command: wrap(["rekindle submit", ...words.map(join)]), missing };
 }
 
-/** Options of `rekindle submit` that it refuses after a script. */
-const OWN_OPTION = /^--(ranks|follow|hold|after|after-any|max-failures|hang-timeout|on-restart|devices-per-rank|gpu-share|nproc[_-]per[_-]node)(=|$)/;
-
-/** Fields of a request that have no option of their own name. */
-const OTHER_FIELDS = new Set([
-  ...["args", "script", "module", "recipe", "code", "env", "after", "ranks", "snapshot", "auto", "warm"],
-  ...["after_any", "hold", "resizable", "on_restart", "continue_from", "exclude", "gitignore", "keep_links", "watch", "nodes", "slurm"],
-]);
-
-/** @param {number | {min: number, max: number} | undefined} range */
-const rangeText = (range) => (typeof range === "object" ? `${range.min}:${range.max}` : range);
+/** Whether `rekindle submit` refuses a word after a script. @param {string} word */
+function isOwnOption(word) {
+  const name = word.split("=", 1)[0];
+  return /^--(follow|nproc[_-]per[_-]node)$/.test(name) || JOB_OPTIONS.some(({ flag, onlyOurs }) => onlyOurs && flag === name);
+}
 
 /** @param {Body} body @returns {string[][]} each option with its value */
 function optionsOf(body) {
-  const { name, code = {}, ranks, device, python, env = {}, after = [], exclude = [], watch = [], snapshot = {}, warm } = body;
-  const fields = {
-    name,
-    code: code.path,
-    git: code.git,
-    ref: code.ref,
-    ranks: rangeText(ranks),
-    nodes: rangeText(body.nodes),
-    partition: body.slurm?.partition,
-    account: body.slurm?.account,
-    qos: body.slurm?.qos,
-    "slurm-time": body.slurm?.time,
-    constraint: body.slurm?.constraint,
-    "slurm-mem": body.slurm?.mem,
-    gres: body.slurm?.gres,
-    "gpus-per-node": body.slurm?.gpus_per_node,
-    device,
-    python,
-    continue: body.continue_from,
-    "on-restart": body.on_restart && join(body.on_restart),
-    ...plainFields(body),
-    ...plainFields(snapshot),
-  };
-  const options = [
-    ...Object.entries(fields).map(([field, value]) => [`--${field.replaceAll("_", "-")}`, value]),
-    ...Object.entries(env).map(([key, value]) => ["--env", `${key}=${value}`]),
-    ...after.map((/** @type {string} */ id) => ["--after", id]),
-    ...(body.after_any ?? []).map((/** @type {string} */ id) => ["--after-any", id]),
-    ...watch.map((/** @type {string} */ path) => ["--watch", path]),
-    ...exclude.map((/** @type {string} */ pattern) => ["--exclude", pattern]),
-    ...(body.slurm?.prologue ?? []).map((/** @type {string} */ each) => ["--slurm-prologue", each]),
-    ...(body.slurm?.extra ?? []).map((/** @type {string} */ each) => ["--slurm-extra", each]),
-  ];
-  const set = options.filter(([, value]) => value !== undefined).map(([option, value]) => [option, String(value)]);
-  const flags = { "--every-auto": snapshot.auto, "--cold": warm === false, "--hold": body.hold, "--no-resize": body.resizable === false, "--gitignore": body.gitignore, "--keep-links": body.keep_links, "--slurm": body.slurm && !Object.keys(body.slurm).length };
-  return [...set, ...Object.entries(flags).filter(([, on]) => on).map(([flag]) => [flag])];
+  const { code = {} } = body;
+  const source = Object.entries({ "--code": code.path, "--git": code.git, "--ref": code.ref, "--array": body.array, "--parallel": body.parallel });
+  const given = source.filter(([, value]) => value !== undefined).map(([flag, value]) => [flag, String(value)]);
+  return [...given, ...JOB_OPTIONS.filter(({ path }) => path !== "args").flatMap((option) => wordsOf(valueAt(body, option.path), option))];
 }
 
-/** The fields of `body` that are the option of the same name. @param {Body} body @returns {Body} */
-const plainFields = (body) => Object.fromEntries(Object.entries(body).filter(([field]) => !OTHER_FIELDS.has(field)));
+/** An option on a command line; empty where it is not given. @param {any} value @param {JobOption} option @returns {string[][]} */
+function wordsOf(value, { path, widget, flag, default: usual }) {
+  if (value === undefined || value === usual) return [];
+  const [yes, no] = flag.split("/");
+  if (path === "slurm") return Object.keys(value).length ? [] : [[flag]];
+  if (widget === "tick") return [[value ? yes : no]];
+  if (widget === "lines" || widget === "jobs") return value.map((/** @type {string} */ each) => [flag, each]);
+  if (widget === "variables") return Object.entries(value).map(([name, each]) => [flag, `${name}=${each}`]);
+  if (widget === "range" && typeof value === "object") return [[flag, `${value.min}:${value.max}`]];
+  return [[flag, widget === "words" ? join(value) : String(value)]];
+}
 
 /** @param {Body} body @param {string} origin of the server, as in "http://127.0.0.1:8700" */
 export function asCurl(body, origin) {

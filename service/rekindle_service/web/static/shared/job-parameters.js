@@ -2,10 +2,12 @@
  * What a job was submitted with and what it ran with, as labels and values: for its page and for comparisons. Pure.
  *
  * @import { ConfigurationPublic as Configuration, JobPublic as Job } from "./api-types.d.ts"
+ * @import { JobOption } from "./job-options.js"
  * @typedef {[label: string, values: string[]]} Entry
  * @typedef {{name: string, values: string[], differs: boolean}} Line one value for each job, "" where it has none
  */
 import { bytes, count, counted, localTime } from "./format.js";
+import { valueAt } from "./code-snippets.js";
 import { JOB_OPTIONS } from "./job-options.js";
 
 const SHORT_DIGEST = 12;
@@ -21,36 +23,32 @@ export function submittedEntries(job) {
   const entries = [
     [job.target.kind.charAt(0).toUpperCase() + job.target.kind.slice(1), [job.target.value]],
     ["Arguments", job.args],
-    ["Arguments on restart", job.on_restart],
     ["Environment", Object.keys(job.env).map((name) => `${name}=•••`)],
     ["Code", git ? [`${git} at ${commit ?? ref ?? "HEAD"}`] : [path ?? bundle].filter((source) => source !== undefined)],
-    ["Python", [job.python]],
-    ["Device", [job.device]],
     ["Slots", job.devices],
     ["Ranks", [min === max ? String(max) : `${min} to ${max}`]],
-    ["Start", [job.launch === "process" ? "one process with all devices" : "by torchrun"]],
-    ["Devices per rank", job.devices_per_rank === 1 ? [] : [String(job.devices_per_rank)]],
-    ["GPU links", job.links === "preferred" ? [] : [`NVLink ${job.links}`]],
     ["Slurm", slurmOptions(job)],
     ["Slurm job", job.slurm?.job_id ? [String(job.slurm.job_id), ...(job.slurm.hosts ?? [])] : []],
-    ["Priority", [String(job.priority)]],
-    ["Max. failures", [`${job.max_failures} without progress`]],
-    ...otherOptions(job),
     ["Snapshots", snapshotPolicy(job.snapshot)],
-    ["Interpreter", [job.warm ? "kept warm for the next attempt" : "started for each attempt"]],
-    ["Watched paths", job.watch],
-    ["After", job.after],
-    ["After the end of", job.after_any],
-    ["GPU share", job.gpu_share === 1 ? [] : [`${job.gpu_share} of each GPU`]],
-    ["Resizing", job.resizable || min === max ? [] : ["not while it runs"]],
-    ["Continues job", job.continue_from === null ? [] : [job.continue_from, ...(job.continue_step === null ? [] : [`from step ${count(job.continue_step)}`])]],
-    ["Not copied", [...job.exclude, ...(job.gitignore ? ["what .gitignore names"] : [])]],
-    ["Symbolic links", job.keep_links ? ["kept where they lead out of the code"] : []],
+    ...JOB_OPTIONS.filter(({ path: at }) => !NAMED.test(at)).map((option) => /** @type {Entry} */ ([option.label, shown(job, option)])),
     ["Warnings", job.warnings],
     ["Submitted", [localTime(job.created_at)]],
     ["Job", [job.id]],
   ];
   return entries.filter(([label, values]) => values.length || label === "Arguments" || label === "Environment");
+}
+
+/** Options that the list shows in another form, or that people see at the job's name. */
+const NAMED = /^(args|env|ranks|nodes|name|hold|slurm.*|snapshot\..*)$/;
+/** Options that people look for, also where they have their default. */
+const ALWAYS = new Set(["python", "device", "launch", "priority", "max_failures"]);
+
+/** What a job has for an option; empty for its default. @param {Job} job @param {JobOption} option @returns {string[]} */
+function shown(job, { path, default: usual, unit = "" }) {
+  const value = valueAt(job, path);
+  if (Array.isArray(value)) return value;
+  if (value === usual && !ALWAYS.has(path)) return [];
+  return [typeof value === "boolean" ? (value ? "yes" : "no") : `${value} ${unit}`.trim()];
 }
 
 /** @param {Job} job */
@@ -59,22 +57,6 @@ function slurmOptions({ nodes: { min, max }, slurm }) {
   const { partition, account, qos, time, constraint, mem, gres, gpus_per_node, prologue = [], extra = [] } = slurm;
   const named = Object.entries({ partition, account, qos, time, constraint, mem, gres, "GPUs per node": gpus_per_node }).filter(([, value]) => value);
   return [min === max ? counted(max, "node") : `${min} to ${max} nodes`, ...named.map(([name, value]) => `${name} ${value}`), ...extra, ...prologue];
-}
-
-/** Those that the list names itself. */
-const NAMED = new Set([
-  ...["args", "env", "device", "devices_per_rank", "launch", "links", "priority", "after", "after_any", "max_failures"],
-  ...["warm", "watch", "on_restart", "continue_from", "continue_step", "exclude", "gitignore", "keep_links", "resizable", "gpu_share"],
-]);
-
-/** Every other option, labelled by its name; a timeout or a limit is in seconds. @param {Job} job @returns {Entry[]} */
-function otherOptions(job) {
-  const names = /** @type {(keyof typeof JOB_OPTIONS)[]} */ (Object.keys(JOB_OPTIONS)).filter((name) => !NAMED.has(name));
-  return names.map((name) => {
-    const label = `${name.charAt(0).toUpperCase()}${name.slice(1).replaceAll("_", " ")}`;
-    const unit = /_(timeout|limit)$/.test(name) ? " s" : "";
-    return [label, job[name] === null ? [] : [`${job[name]}${unit}`]];
-  });
 }
 
 /** @param {Job["snapshot"]} policy */

@@ -5,52 +5,24 @@
  * @import { Body } from "../shared/code-snippets.js"
  */
 import { messageOf } from "../shared/api.js";
+import { setAt, valueAt } from "../shared/code-snippets.js";
 import { byId, setText } from "../shared/dom.js";
 import { join, split } from "../shared/shell-words.js";
 import { fillMatrix, matrixBody } from "./matrix-fields.js";
 import { RecipeFields } from "./recipe-fields.js";
 
-/** Fields of the request that are one control each: id of the control, and path of the field. */
-const TEXTS = [
-  ["name", "name"],
-  ["array", "array"],
-  ["python", "python"],
-  ["continue-from", "continue_from"],
-  ["monitor", "snapshot.monitor"],
-  ["partition", "slurm.partition"],
-  ["account", "slurm.account"],
-  ["qos", "slurm.qos"],
-  ["slurm-time", "slurm.time"],
-  ["constraint", "slurm.constraint"],
-  ["slurm-mem", "slurm.mem"],
-  ["gres", "slurm.gres"],
-  ["gpus-per-node", "slurm.gpus_per_node"],
-];
-/** Lists with one item a line: id of the control, and path of the field. */
-const SLURM_LINES = [
-  ["slurm-prologue", "slurm.prologue"],
-  ["slurm-extra", "slurm.extra"],
-];
-/** Options of the copy that are on or off: id of the control, and field. @type {["gitignore" | "keep-links", "gitignore" | "keep_links"][]} */
-const TICKS = [
-  ["gitignore", "gitignore"],
-  ["keep-links", "keep_links"],
-];
-/** Fields of the same name as their control, with the default of each. @type {["device" | "launch" | "links", string][]} */
-const CHOICES = [
-  ["device", "auto"],
-  ["launch", "auto"],
-  ["links", "preferred"],
-];
-/** Lists of ids of jobs: id of the control, and field. @type {["after" | "after-any", "after" | "after_any"][]} */
-const DEPENDENCIES = [
-  ["after", "after"],
-  ["after-any", "after_any"],
-];
-/** Numbers are what the template has numeric inputs for, with the path of the field around each. */
-const NUMBERS = [.../** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll("#submit-form [data-field] > input[inputmode]"))]
-  .map((input) => [input.id, input.parentElement?.dataset.field ?? ""])
-  .filter(([id]) => !id.startsWith("ranks-"));
+/**
+ * The fields of the options of a job: how its control writes each, where the request has it, and its default.
+ *
+ * @typedef {{control: HTMLInputElement, path: string, widget: string, usual: unknown, needsCode: boolean}} OptionField
+ */
+const OPTIONS = [.../** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("#submit-form [data-widget]"))].map((field) => ({
+  control: /** @type {HTMLInputElement} */ (field.querySelector("input, select, textarea")),
+  path: field.dataset.field ?? "",
+  widget: field.dataset.widget ?? "",
+  usual: JSON.parse(field.dataset.default ?? "null"),
+  needsCode: field.dataset.needsCode !== undefined,
+}));
 /** The error where a source of code is chosen and not filled in. */
 const MISSING = Object.entries({ path: "name the directory", git: "name the repository", bundle: "choose an archive" });
 
@@ -65,7 +37,6 @@ export class FormError extends Error {
 
 const control = (/** @type {string} */ id) => /** @type {HTMLInputElement} */ (byId(id));
 const text = (/** @type {string} */ id) => control(id).value.trim();
-const words = (/** @type {string} */ id) => text(id).split(/[\s,]+/).filter(Boolean);
 
 export class SubmitForm {
   #recipeFields = new RecipeFields();
@@ -107,34 +78,15 @@ export class SubmitForm {
     const kind = text("kind");
     /** @type {Body} */
     const body = { [kind]: text(kind) };
-    const args = [...(kind === "recipe" ? this.#recipeFields.args : []), ...typedArguments("args")];
-    if (args.length) body.args = args;
-    const onRestart = typedArguments("on-restart");
-    if (onRestart.length) body.on_restart = onRestart;
     if (kind !== "recipe") Object.assign(body, code());
-    for (const [id, path] of TEXTS) if (text(id)) setAt(body, path, text(id));
-    Object.assign(body, ranks(text("ranks-min"), text("ranks-max")));
-    for (const [id, usual] of CHOICES) if (text(id) && text(id) !== usual) body[id] = text(id);
-    for (const [id, path] of NUMBERS) if (text(id) && text(id) !== control(id).defaultValue) setAt(body, path, number(text(id)));
-    if (control("auto").checked) setAt(body, "snapshot.auto", true);
-    if (!control("warm").checked) body.warm = false;
-    if (!control("resizable").checked) body.resizable = false;
-    if (control("hold").checked) body.hold = true;
-    for (const [id, field] of TICKS) if (kind !== "recipe" && control(id).checked) body[field] = true;
-    const exclude = control("exclude").value.split("\n").filter((line) => line.trim());
-    if (kind !== "recipe" && exclude.length) body.exclude = exclude;
-    if (text("nodes")) body.nodes = range(text("nodes"));
-    for (const [id, path] of SLURM_LINES) {
-      const lines = control(id).value.split("\n").map((line) => line.trim()).filter(Boolean);
-      if (lines.length) setAt(body, path, lines);
+    for (const option of OPTIONS) {
+      const value = kind === "recipe" && option.needsCode ? undefined : valueOf(option);
+      if (value !== undefined && !same(value, option.usual)) setAt(body, option.path, option.path === "slurm" ? {} : value);
     }
-    if (control("slurm").checked && !body.slurm) body.slurm = {};
-    for (const [id, field] of DEPENDENCIES) if (words(id).length) body[field] = words(id);
-    const watch = text("watch").split("\n").filter((line) => line.trim());
-    if (watch.length) body.watch = watch;
-    Object.assign(body, matrixBody());
-    const env = variables(control("env").value);
-    return Object.keys(env).length ? { ...body, env } : body;
+    const args = [...(kind === "recipe" ? this.#recipeFields.args : []), ...(body.args ?? [])];
+    if (args.length) body.args = args;
+    if (text("array")) body.array = text("array");
+    return Object.assign(body, matrixBody());
   }
 
   /** Fill the form with what `job` was submitted with; the values of its variables are secret. @param {Job} job */
@@ -149,27 +101,11 @@ export class SubmitForm {
       bundle,
       git,
       ref: commit ?? ref,
-      "ranks-min": job.ranks.min,
-      "ranks-max": job.ranks.max === job.ranks.min ? "" : job.ranks.max,
-      ...Object.fromEntries(CHOICES.map(([id]) => [id, job[id]])),
-      nodes: job.nodes.max === 1 ? "" : job.nodes.min === job.nodes.max ? job.nodes.max : `${job.nodes.min}:${job.nodes.max}`,
-      ...Object.fromEntries(SLURM_LINES.map(([id, at]) => [id, valueAt(job, at)?.join("\n")])),
-      ...Object.fromEntries(DEPENDENCIES.map(([id, field]) => [id, job[field].join(" ")])),
-      watch: job.watch.join("\n"),
-      env: Object.keys(job.env).map((name) => `${name}=\n`).join(""),
-      ...Object.fromEntries([...TEXTS, ...NUMBERS].map(([id, at]) => [id, valueAt(job, at)])),
     };
     for (const [id, each] of Object.entries(values)) control(id).value = String(each ?? "");
     this.updateVisibility();
-    control("args").value = join(kind === "recipe" ? this.#recipeFields.fill(job.args) : job.args);
-    control("on-restart").value = join(job.on_restart);
-    control("exclude").value = job.exclude.join("\n");
-    for (const [id, field] of TICKS) control(id).checked = job[field];
-    control("auto").checked = job.snapshot.auto;
-    control("slurm").checked = job.slurm !== null;
-    control("warm").checked = job.warm;
-    control("resizable").checked = job.resizable;
-    control("hold").checked = false;
+    for (const option of OPTIONS) show(option, valueAt(job, option.path));
+    if (kind === "recipe") control("args").value = join(this.#recipeFields.fill(job.args));
   }
 
   /** What an experiment adds to the first of its jobs, with which the form is filled. @param {string} name @param {Body} definition */
@@ -182,12 +118,38 @@ export class SubmitForm {
   }
 }
 
-/** @param {"args" | "on-restart"} id */
-function typedArguments(id) {
+/** What a field holds, as the request has it; undefined where it is empty. @param {OptionField} option @returns {unknown} */
+function valueOf({ control: { checked, value }, path, widget }) {
+  if (widget === "tick") return checked;
+  if (!value.trim()) return undefined;
+  if (widget === "number") return number(value.trim());
+  if (widget === "range") return range(value.trim());
+  if (widget === "jobs") return value.split(/[\s,]+/).filter(Boolean);
+  if (widget === "lines") return value.split("\n").filter((line) => line.trim());
+  if (widget === "variables") return variables(value);
+  return widget === "words" ? wordsOf(value, path) : value.trim();
+}
+
+/** Fill a field with what a job has. @param {OptionField} option @param {any} value */
+function show({ control: field, path, widget, usual }, value) {
+  if (widget === "tick") field.checked = path === "slurm" ? value !== null : (value ?? usual);
+  else if (widget === "range") field.value = value.min === value.max ? value.max : `${value.min}:${value.max}`;
+  else if (widget === "lines") field.value = (value ?? []).join("\n");
+  else if (widget === "jobs") field.value = value.join(" ");
+  else if (widget === "words") field.value = join(value);
+  else if (widget === "variables") field.value = Object.keys(value).map((name) => `${name}=\n`).join("");
+  else field.value = String(value ?? "");
+}
+
+/** @param {unknown} one @param {unknown} other */
+const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+
+/** @param {string} value @param {string} field */
+function wordsOf(value, field) {
   try {
-    return split(control(id).value);
+    return split(value);
   } catch (error) {
-    throw new FormError(id.replace("-", "_"), messageOf(error));
+    throw new FormError(field, messageOf(error));
   }
 }
 
@@ -207,12 +169,6 @@ function range(value) {
   return max === undefined ? min : { min, max };
 }
 
-/** @param {string} min @param {string} max */
-function ranks(min, max) {
-  if (!max || max === min) return min && min !== "1" ? { ranks: number(min) } : {};
-  return { ranks: { min: number(min || "1"), max: number(max) } };
-}
-
 /** @param {string} lines */
 function variables(lines) {
   /** @type {Record<string, string>} */
@@ -224,12 +180,3 @@ function variables(lines) {
   }
   return found;
 }
-
-/** @param {Body} body @param {string} path @param {unknown} value */
-function setAt(body, path, value) {
-  const [outer, inner] = path.split(".");
-  body[outer] = inner === undefined ? value : { ...body[outer], [inner]: value };
-}
-
-/** @param {any} job @param {string} path */
-const valueAt = (job, path) => path.split(".").reduce((found, name) => found?.[name], job);

@@ -1,5 +1,6 @@
-"""The two ways in which a call can fail: the server rejected it, or no server answered."""
+"""The two ways in which a call can fail, rejected or without an answer, and when a read is retried."""
 
+from collections.abc import Callable
 from typing import Any, TypedDict
 
 import httpx2
@@ -48,3 +49,32 @@ def rejection(response: httpx2.Response) -> ProblemError:
             "REKINDLE_TOKEN_FILE."
         )
     return ProblemError(problem)
+
+
+OnConnectionChange = Callable[[bool], None]
+"""Called with False when the server becomes unreachable, and with True when it answers again."""
+
+RETRY_INTERVAL = 0.5  # seconds
+
+
+class ReconnectPolicy:
+    """Retry a server that has answered before; one that never answered is an error."""
+
+    def __init__(self, on_connection_change: OnConnectionChange | None = None) -> None:
+        self._on_change = on_connection_change
+        self._reachable: bool | None = None  # None: never answered
+
+    def on_success(self) -> None:
+        self._set_reachable(True)
+
+    def on_error(self, error: NoServerError | ProblemError) -> None:
+        """Retry after ``RETRY_INTERVAL``. Raises ``error`` where no retry would help; a starting server sends 503."""
+        is_transient = isinstance(error, NoServerError) or error.problem.get("status") == 503
+        if self._reachable is None or not is_transient:
+            raise error
+        self._set_reachable(False)
+
+    def _set_reachable(self, reachable: bool) -> None:
+        changed, self._reachable = self._reachable is (not reachable), reachable
+        if changed and self._on_change is not None:
+            self._on_change(reachable)

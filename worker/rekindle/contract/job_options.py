@@ -1,0 +1,504 @@
+"""Every option of a job, each defined once: what reads, checks, asks for, shows and documents options follows from it.
+
+``JobSpec``, the request of the API, the options of `rekindle submit`, the form, the commands that the page shows, the
+fields that an experiment varies, and the reference come from the fields of the classes below. So a new option is a
+field with ``option`` here, its use, and its prose in docs/. Standard library only.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from enum import StrEnum
+from functools import cache, partial
+from typing import Any, ClassVar, cast, get_args, get_origin, get_type_hints
+
+from rekindle.contract.run_dir.json_records import JsonRecord
+
+MAX_RANKS = 4096  # of a job
+MAX_PRIORITY = 1000
+
+
+class Group(StrEnum):
+    """Headings under which options are shown."""
+
+    CODE = "Code and environment"
+    QUEUE = "Queue"
+    RANKS = "Ranks and devices"
+    FAILURES = "Failures"
+    SNAPSHOTS = "Snapshots (checkpoints)"
+    SLURM = "Slurm"
+
+
+class Widget(StrEnum):
+    """How a form shows a value, and how it and a command line write it."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    TICK = "tick"  # a flag
+    CHOICE = "choice"
+    RANGE = "range"  # 2, or 1:4 for a minimum and a maximum
+    LINES = "lines"  # one item a line; on a command line the option is repeated
+    JOBS = "jobs"  # references to jobs, with spaces between them
+    WORDS = "words"  # a command line, quoted as for a shell
+    VARIABLES = "variables"  # NAME=VALUE, one a line
+
+
+@dataclass(frozen=True, slots=True)
+class JobOption:
+    """What is known of an option, for everything that shows or reads it. Sentences may have `code`."""
+
+    help: str
+    unset: str  # what happens without it, where its default does not say that
+    group: Group
+    label: str = ""  # heading of its value; by default the name in words
+    widget: Widget = Widget.TEXT  # by default as the type of the field requires
+    flag: str = ""  # by default the parameter with dashes; None for what is no option of `rekindle submit`
+    parameter: str = ""  # of `rekindle submit` and the form; by default the name
+    in_shell: str = ""  # a further sentence for the command line
+    metavar: str | None = None
+    examples: Sequence[Any] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)  # in pydantic's words, of the value or the list
+    requested: Any = None  # default of a request, where that of the record is another one
+    is_argument: bool = False  # words after the options of `rekindle submit`
+    only_ours: bool = False  # scripts hardly ever have an option of this name: after the script it is a mistake
+    varies: bool = False  # an experiment may give it several values
+    needs_code: bool = False  # no recipe has it
+    unit: str = ""  # follows a value that is shown
+    name: str = ""  # of the field in a request
+    section: str = ""  # field of the request that contains it
+    default: Any = None  # of a request
+    kind: Any = None  # type of the value, or of an item of the list
+
+    @property
+    def path(self) -> str:
+        """``snapshot.keep``."""
+        return f"{self.section}.{self.name}" if self.section else self.name
+
+    @property
+    def choices(self) -> list[str]:
+        """The values that it may have; empty where there is no list of them."""
+        return [each.value for each in self.kind] if self.widget is Widget.CHOICE else []
+
+    @property
+    def without(self) -> str:
+        """What happens where it is not given, for people; "" where the sentence says it all."""
+        if self.unset or self.default in (None, [], {}) or self.widget is Widget.TICK:
+            return self.unset
+        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+
+
+def option(default: Any, text: str, unset: str = "", **known: Any) -> Any:
+    """A field of a record that is an option of a job; ``known``: further fields of ``JobOption``."""
+    metadata = {"option": JobOption(text, unset, **known)}
+    if isinstance(default, list | dict):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def options_of(record: type[JsonRecord], section: str = "") -> tuple[JobOption, ...]:
+    """The options of a class in the order of its fields; ``section``: the field of a request that has them."""
+    hints = get_type_hints(record)
+    found = [each for each in fields(cast("Any", record)) if each.metadata]
+    return tuple(_named(each, record, section, hints[each.name]) for each in found)
+
+
+def _named(found: "Field[Any]", record: type[JsonRecord], section: str, hint: Any) -> JobOption:
+    known: JobOption = found.metadata["option"]
+    name = record.keys.get(found.name, found.name)
+    default = found.default if found.default is not MISSING else cast("Any", found).default_factory()
+    kind = next((each for each in get_args(hint) if each is not type(None)), hint)
+    parameter = known.parameter or name
+    return replace(
+        known,
+        label=known.label or name.replace("_", " ").capitalize(),
+        widget=_widget(hint, kind) if known.widget is Widget.TEXT else known.widget,
+        flag=known.flag or f"--{parameter.replace('_', '-')}",
+        parameter=parameter,
+        name=name,
+        section=section,
+        default=default if known.requested is None else known.requested,
+        kind=kind,
+    )
+
+
+def _widget(hint: Any, kind: type) -> Widget:
+    if get_origin(hint) in (list, dict):
+        return Widget.LINES if get_origin(hint) is list else Widget.VARIABLES
+    if kind is bool or kind is str:
+        return Widget.TICK if kind is bool else Widget.TEXT
+    return Widget.CHOICE if issubclass(kind, StrEnum) else Widget.NUMBER
+
+
+_in_code = partial(option, group=Group.CODE)
+_in_queue = partial(option, group=Group.QUEUE)
+_in_ranks = partial(option, group=Group.RANKS)
+_in_failures = partial(option, group=Group.FAILURES)
+_in_snapshots = partial(option, group=Group.SNAPSHOTS)
+_in_slurm = partial(option, group=Group.SLURM)
+
+SECONDS = {"gt": 0, "le": 10 * 365 * 24 * 3600}
+COUNT = {"ge": 1, "le": 1 << 53}  # as far as JavaScript counts
+
+
+class TargetKind(StrEnum):
+    """What the ranks run."""
+
+    SCRIPT = "script"  # a file, relative to the code directory
+    MODULE = "module"  # a module, as for `python -m`
+    RECIPE = "recipe"  # one of rekindle.recipes
+
+
+class LaunchMode(StrEnum):
+    """How the processes of an attempt are started."""
+
+    AUTO = "auto"  # never once the job is accepted
+    TORCHRUN = "torchrun"  # one process per rank
+    PROCESS = "process"  # one process, which is rank 0 and holds all devices, as with plain `python train.py`
+
+
+class LinkRule(StrEnum):
+    """What the links between the GPUs of a job must be; "linked" means joined by NVLink."""
+
+    PREFERRED = "preferred"  # the free GPUs that reach each other best
+    REQUIRED = "required"  # each pair is linked
+    AVOIDED = "avoided"  # no pair is linked
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPolicy(JsonRecord):
+    """When to take a snapshot, whichever is due first, and which to keep. Without any rule for when: ``auto``.
+
+    ``auto``: the interval that costs least, from the cost of a snapshot and the rate of failures; also at the end of
+    an epoch. ``monitor`` is a logged metric, ``accuracy`` or, where less is better, ``-loss``: the best snapshot is
+    kept in addition to the latest ``keep_last``.
+    """
+
+    keys: ClassVar = {"keep_last": "keep"}
+    every_steps: int | None = _in_snapshots(
+        None, "Optimizer steps between two snapshots.", "no such rule", label="Every … steps", limits=COUNT
+    )
+    every_seconds: float | None = _in_snapshots(
+        None,
+        "Seconds between two snapshots.",
+        "no such rule",
+        label="Every … seconds",
+        metavar="SECONDS",
+        limits=SECONDS,
+    )
+    every_epochs: int | None = _in_snapshots(
+        None, "Epochs between two snapshots.", "no such rule", label="Every … epochs", limits=COUNT
+    )
+    keep_last: int = _in_snapshots(
+        3,
+        "Number of latest snapshots to keep. The best one and pinned ones are kept in addition.",
+        limits={"ge": 1, "le": 1000},
+    )
+    auto: bool = _in_snapshots(
+        False,
+        "Use the interval with the lowest expected cost, computed from the time a snapshot takes and the failure "
+        "rate, even if the script sets another one.",
+        label="Automatic interval",
+        flag="--every-auto",
+    )
+    monitor: str | None = _in_snapshots(
+        None,
+        "Metric by which the best snapshot is chosen and kept; a leading `-` means that lower is better.",
+        "none",
+        label="Also keep the best by",
+        metavar="METRIC|-METRIC",
+        examples=["accuracy", "-loss"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmOptions(JsonRecord):
+    """What ``sbatch`` is asked for, apart from the nodes; None leaves it to Slurm. Values are as sbatch takes them.
+
+    ``extra`` are further options of ``sbatch``, each one argument (``--cpus-per-task=8``). ``prologue`` are lines for
+    bash, which each node runs before its keeper: variables that they set reach the ranks.
+    """
+
+    partition: str | None = _in_slurm(None, "Partition, as for `sbatch --partition`.", "that of the cluster")
+    account: str | None = _in_slurm(None, "Account that is charged, as for `sbatch --account`.", "that of the user")
+    qos: str | None = _in_slurm(
+        None, "Quality of service, as for `sbatch --qos`.", "that of the account", label="Quality of service"
+    )
+    time: str | None = _in_slurm(
+        None,
+        "Time limit of one allocation, as for `sbatch --time`. At its end the job is drained and continues in the "
+        "next allocation.",
+        "the limit of the partition",
+        label="Time of an allocation",
+        parameter="slurm_time",
+        metavar="TIME",
+        examples=["4:00:00"],
+    )
+    constraint: str | None = _in_slurm(
+        None, "Features that nodes must have, as for `sbatch --constraint`.", "any node", metavar="FEATURES"
+    )
+    mem: str | None = _in_slurm(
+        None,
+        "Memory of each node, as for `sbatch --mem`.",
+        "computed from what the latest job of this name that succeeded used, else that of Slurm",
+        label="Memory",
+        parameter="slurm_mem",
+        metavar="SIZE",
+        examples=["32G"],
+    )
+    gres: str | None = _in_slurm(
+        None,
+        "Generic resources of each node, as for `sbatch --gres`.",
+        "the GPUs that its ranks need",
+        label="Generic resources",
+        metavar="NAME[:TYPE]:N",
+        examples=["gpu:a100:4"],
+    )
+    gpus_per_node: str | None = _in_slurm(
+        None,
+        "GPUs of each node, as for `sbatch --gpus-per-node`.",
+        "as many as its ranks need",
+        label="GPUs per node",
+        metavar="[TYPE:]N",
+        examples=["4", "a100:4"],
+    )
+    prologue: list[str] = _in_slurm(
+        [],
+        "Lines that bash runs on each node before the ranks start. Variables that they set reach the ranks.",
+        parameter="slurm_prologue",
+        metavar="LINE",
+        examples=[["module load cuda"]],
+        limits={"max_length": 50},
+    )
+    extra: list[str] = _in_slurm(
+        [],
+        "Further options of `sbatch`, each as one text. Options that rekindle sets itself are rejected.",
+        label="Other options",
+        parameter="slurm_extra",
+        metavar="OPTION",
+        examples=[["--cpus-per-task=8"]],
+        limits={"max_length": 50},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOptions(JsonRecord):
+    """Options that a request has, and that the server turns into other fields of ``JobSpec``."""
+
+    name: str | None = _in_queue(
+        None, "Name of the job, at most 200 characters.", "the name of the script, module or recipe", label="Job name"
+    )
+    hold: bool = _in_queue(False, "Hold the job in the queue until it is resumed.", label="On hold", only_ours=True)
+    python: str | None = _in_code(
+        None,
+        "Absolute path of the Python interpreter of the ranks.",
+        "the one that runs the server",
+        in_shell="`active` is the one of this shell.",
+        metavar="PATH|active",
+        varies=True,
+    )
+    ranks: int = _in_ranks(
+        1,
+        "Number of ranks (processes), or a minimum and a maximum, which make the job elastic.",
+        widget=Widget.RANGE,
+        metavar="N|MIN:MAX",
+        examples=[2, {"min": 1, "max": 4}],
+        only_ours=True,
+        varies=True,
+    )
+    slurm: bool = _in_slurm(False, "Run the job on Slurm, on one node too; its other options imply it.")
+    nodes: int = _in_slurm(
+        1,
+        "Number of machines of a job on Slurm, or a minimum and a maximum. More than 1 requires Slurm.",
+        widget=Widget.RANGE,
+        metavar="N|MIN:MAX",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions(JsonRecord):
+    """What a job runs, and its options, as ``spec.json`` has them."""
+
+    name: str
+    kind: TargetKind
+    target: str
+    python: str  # absolute path of an interpreter
+    args: list[str] = _in_code(
+        [],
+        "Arguments of the script. Placeholders such as `{attempt}` and `{latest:GLOB}` are replaced in each attempt.",
+        label="Arguments",
+        widget=Widget.WORDS,
+        examples=[["--epochs", "10"]],
+        limits={"max_length": 10000},
+        is_argument=True,
+    )
+    code: dict[str, str] = field(default_factory=dict)  # its source: path, bundle, or git with ref and commit
+    env: dict[str, str] = _in_code(
+        {},
+        "Environment variables of the ranks: a text, or where to read the value when the job starts.",
+        label="Environment",
+        in_shell="K alone copies its value from this shell.",
+        metavar="K[=V]",
+        limits={"max_length": 1000},
+    )  # stored with ``HIDDEN`` for each value
+    env_from: dict[str, dict[str, str]] = field(default_factory=dict)  # by variable: {"file": path} or {"from": name}
+    min_ranks: int = 1
+    max_ranks: int = 1
+    nodes: int = 1  # of a Slurm allocation, at most; each runs ``ranks_per_node``
+    min_nodes: int = 1
+    slurm: SlurmOptions | None = None  # runs on Slurm, where it is given
+    device: str = _in_ranks(
+        "auto",
+        "`auto` (GPUs where the machine has any, else CPU slots), `cpu`, `cuda`, or the slots to choose from.",
+        metavar="auto|cpu|cuda|SLOTS",
+        examples=["auto", "cuda", "cuda:5,cuda:6"],
+        varies=True,
+    )  # once accepted, not "auto"
+    devices_per_rank: int = _in_ranks(
+        1, "Number of devices of each rank.", limits={"ge": 1, "le": MAX_RANKS}, only_ours=True, varies=True
+    )
+    launch: LaunchMode = _in_ranks(
+        LaunchMode.TORCHRUN,
+        "`torchrun` starts one process per rank; `process` starts a single process that holds all devices, as "
+        "`python train.py` does; `auto` chooses by reading the script.",
+        requested=LaunchMode.AUTO,
+        varies=True,
+    )
+    links: LinkRule = _in_ranks(
+        LinkRule.PREFERRED,
+        "NVLink between the GPUs of the job: `preferred` takes the free GPUs with the fastest links, `required` only "
+        "linked ones, `avoided` none that are linked.",
+        label="NVLink between GPUs",
+        varies=True,
+    )
+    priority: int = _in_queue(
+        0,
+        "Priority in the queue; higher starts first, and stops running jobs of lower priority for the time being: by "
+        "default only those of its owner (setting `preemption`). `max_priority` limits it.",
+        limits={"ge": -MAX_PRIORITY, "le": MAX_PRIORITY},
+    )
+    after: list[str] = _in_queue(
+        [],
+        "Jobs that must have succeeded before this one starts.",
+        widget=Widget.JOBS,
+        metavar="JOB",
+        limits={"max_length": 100},
+        only_ours=True,
+    )
+    after_any: list[str] = _in_queue(
+        [],
+        "Jobs that must have ended before this one starts, whatever their outcome.",
+        label="After the end of",
+        widget=Widget.JOBS,
+        metavar="JOB",
+        limits={"max_length": 100},
+        only_ours=True,
+    )
+    resizable: bool = _in_ranks(
+        True, "Whether an elastic job may be given more or fewer ranks while it runs.", flag="--resize/--no-resize"
+    )
+    gpu_share: float = _in_ranks(
+        1.0,
+        "Fraction of each GPU that the job takes, above 0 to 1. Below 1, other such jobs share the GPU.",
+        label="Share of each GPU",
+        metavar="0-1",
+        limits={"gt": 0, "le": 1},
+        only_ours=True,
+    )
+    max_failures: int = _in_failures(
+        3,
+        "Number of failures in a row without progress after which the job fails: the limit of retries.",
+        label="Maximum failures",
+        limits={"ge": 1, "le": 1000},
+        only_ours=True,
+        unit="without progress",
+    )
+    hang_timeout: float | None = _in_failures(
+        None,
+        "Seconds without progress before the ranks count as hung.",
+        "learned from its steps, 300 without steps",
+        metavar="SECONDS",
+        limits=SECONDS,
+        only_ours=True,
+    )
+    time_limit: float | None = _in_failures(
+        None,
+        "Seconds after the start of its first attempt, retries and back-off included, at which the job is stopped "
+        "and cancelled. A resume starts the count again.",
+        "no limit",
+        metavar="SECONDS",
+        limits=SECONDS,
+    )
+    snapshot: SnapshotPolicy = field(default_factory=SnapshotPolicy)
+    warm: bool = _in_ranks(
+        True,
+        "Keep a standby process with torch imported, so that the next attempt starts sooner.",
+        label="Warm start",
+        flag="--warm/--cold",
+        varies=True,
+    )
+    watch: list[str] = _in_snapshots(
+        [],
+        "Paths in which every file counts as a checkpoint that the script writes itself.",
+        label="Watched paths",
+        metavar="PATH",
+        limits={"max_length": 100},
+    )
+    on_restart: list[str] = _in_code(
+        [],
+        "Arguments appended to those of the script from the second attempt on. An argument with `{exists:GLOB}` is "
+        "passed only if a file matches.",
+        label="Append on restart",
+        widget=Widget.WORDS,
+        in_shell="In quotes.",
+        metavar="ARGS",
+        examples=[["--resume", "{exists:last.pt}"]],
+        limits={"max_length": 10000},
+        only_ours=True,
+    )
+    continue_from: str | None = _in_queue(
+        None,
+        "A job that has stopped: this job begins with a copy of the files of its script and of its snapshots.",
+        label="Continue job",
+        flag="--continue",
+        metavar="JOB",
+        limits={"max_length": 100},
+    )
+    continue_step: int | None = _in_queue(
+        None,
+        "Step of the snapshot to continue from, of the job that this one continues.",
+        "the latest",
+        label="Continue from step",
+        metavar="STEP",
+        limits={"ge": 0, "lt": 1 << 53},
+    )
+    exclude: list[str] = _in_code(
+        [],
+        "Patterns, as in a `.gitignore`, of files that are not copied with the code.",
+        in_shell="The file .rekindleignore has such lines, too.",
+        metavar="PATTERN",
+        limits={"max_length": 1000},
+        needs_code=True,
+    )
+    gitignore: bool = _in_code(
+        False,
+        "Do not copy files that the `.gitignore` files of the code name.",
+        label="Exclude what .gitignore files name",
+        needs_code=True,
+    )
+    keep_links: bool = _in_code(
+        False,
+        "Keep symbolic links that lead out of the code, such as those to data; by default such a link is rejected.",
+        needs_code=True,
+    )
+
+
+@cache
+def job_options() -> tuple[JobOption, ...]:
+    """Every option of a request, by group."""
+    found = [
+        *options_of(RequestOptions),
+        *options_of(JobOptions),
+        *options_of(SnapshotPolicy, "snapshot"),
+        *options_of(SlurmOptions, "slurm"),
+    ]
+    order = list(Group)
+    return tuple(sorted(found, key=lambda each: order.index(each.group)))
