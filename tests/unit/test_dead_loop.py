@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rekindle.contract.rank_traces import Frame, waits_for_gpu
-from rekindle.keeper.hangs.dead_loop import SAMPLES, BusySample, DeadLoopDetector
+from rekindle.keeper.hangs.stall import SAMPLES, BusySample, DeadLoopDetector
 from rekindle.keeper.rank_processes.probe import main_thread_events
 
 CODE = Path("/code")

@@ -34,9 +34,8 @@ from rekindle.keeper.hangs.culprit import (
     find_missing_peer,
     position_in_code,
 )
-from rekindle.keeper.hangs.dead_loop import BusySample, DeadLoopDetector
 from rekindle.keeper.hangs.shown_stall import ShownStall
-from rekindle.keeper.hangs.stall import LONG_TIMEOUT, Pace, StallDetector
+from rekindle.keeper.hangs.stall import LONG_TIMEOUT, BusySample, DeadLoopDetector, Pace, StallDetector
 from rekindle.keeper.hangs.straggler import (
     CollectiveSample,
     StragglerDetector,
