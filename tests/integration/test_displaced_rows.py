@@ -14,7 +14,7 @@ from rekindle_service.config.notification_targets import NotificationTarget
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.notifications.payload import build_payload, event_type
 from rekindle_service.scheduler.displacer import DisplacementRules, Displacer
-from rekindle_service.scheduler.intents import IntentWriter
+from rekindle_service.scheduler.running_jobs import IntentWriter
 from rekindle_service.store import Store
 from rekindle_service.store.projection import RowChanges, StateChange
 

@@ -8,10 +8,10 @@ import pytest
 from job_examples import a_job, an_experiment, cpu_machine, open_store
 from rekindle.contract.job_options import SlurmOptions
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
-from rekindle_service.scheduler.allocation import Place
-from rekindle_service.scheduler.planner import QueuePlanner
+from rekindle_service.scheduler.allocation import QueuePosition
+from rekindle_service.scheduler.fair_share import UsageMeter
+from rekindle_service.scheduler.queue_scheduler import QueuePlanner
 from rekindle_service.scheduler.queue_state import QueueState
-from rekindle_service.scheduler.usage import UsageMeter
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def agrees(state, store):
     rows = {job.id: job for job in store.queue.jobs()}
     assert {job.id: job for job in state.queued} == rows
     assert store.holding() == store.jobs_in(HOLDING_SLOTS)
-    assert state.holding == {job.id: job for job in store.holding()}
+    assert state.holding == store.holding()
     assert state.kinds == {job.spec.device_kind if job.spec.slurm is None else "slurm" for job in rows.values()}
 
 
@@ -59,12 +59,12 @@ def test_only_what_has_changed_is_written(store):
     one, two = store.add_job(a_job()), store.add_job(a_job())
     state = QueueState(store)
     state.refresh()
-    places = {one.id: Place(1, "slots", 60.0), two.id: Place(2, "slots")}
+    places = {one.id: QueuePosition(1, "slots", 60.0), two.id: QueuePosition(2, "slots")}
     state.show(state.changed_places(places, 1000.0))
     agrees(state, store)
     assert state.changed_places(places, 1001.0) == {}, "an estimate is no better than a few seconds"
     assert set(state.changed_places(places, 1010.0)) == {one.id}
-    assert set(state.changed_places({one.id: Place(1, "slots", 60.0)}, 1000.0)) == {two.id}
+    assert set(state.changed_places({one.id: QueuePosition(1, "slots", 60.0)}, 1000.0)) == {two.id}
     version = store.feed.version()
     state.show({})
     assert store.feed.version() == version

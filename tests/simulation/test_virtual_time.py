@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from job_examples import cpu_machine, gpu_machine
 from rekindle_service.config.settings import Quota
 from rekindle_service.jobs.quotas import Quotas
-from rekindle_service.scheduler.allocation import Allocation, Situation
-from rekindle_service.scheduler.backfill import UNKNOWN, Holder, reserve
+from rekindle_service.scheduler.allocation import UNKNOWN, Allocation, AllocationState, Holder, reserve
 from rekindle_service.store.tables import Job
 from simulation.virtual_time import Simulation, held_by_owner, reference
 from simulation.workload import TraceJob, lab_trace, read_swf
 
 
-def no_slot_twice(_: Sequence[Job], situation: Situation, made: Allocation) -> None:
+def no_slot_twice(_: Sequence[Job], situation: AllocationState, made: Allocation) -> None:
     given = [name for job in situation.holding for name in job.devices]
     given += [name for _, names in made.starts for name in names]
     assert len(given) == len(set(given)), "a slot is given twice"
@@ -28,7 +27,9 @@ def no_slot_twice(_: Sequence[Job], situation: Situation, made: Allocation) -> N
 Start = tuple[Job, list[str]]
 
 
-def earliest(job: Job, situation: Situation, in_turn: Sequence[Start], before_turn: Sequence[Start] = ()) -> float:
+def earliest(
+    job: Job, situation: AllocationState, in_turn: Sequence[Start], before_turn: Sequence[Start] = ()
+) -> float:
     """When it can start, if jobs in their turn run as long as expected, and those before their turn to the limit."""
     left = [(each, each.devices, situation.remaining(each)) for each in situation.holding]
     left += [(each, names, situation.expected(each)) for each, names in in_turn]
@@ -39,7 +40,7 @@ def earliest(job: Job, situation: Situation, in_turn: Sequence[Start], before_tu
     return reserve(job, situation.machine.slots, free, holders, ()).at
 
 
-def first_is_never_delayed(queue: Sequence[Job], situation: Situation, made: Allocation) -> None:
+def first_is_never_delayed(queue: Sequence[Job], situation: AllocationState, made: Allocation) -> None:
     """By those that start before their turn: without them it would not start earlier."""
     if not made.reservations:
         return
@@ -50,7 +51,7 @@ def first_is_never_delayed(queue: Sequence[Job], situation: Situation, made: All
     assert earliest(first, situation, in_turn, before_turn) <= earliest(first, situation, in_turn)
 
 
-def no_slot_is_idle_that_the_next_could_have(_: Sequence[Job], situation: Situation, made: Allocation) -> None:
+def no_slot_is_idle_that_the_next_could_have(_: Sequence[Job], situation: AllocationState, made: Allocation) -> None:
     held = len([name for job in situation.holding for name in job.devices])
     held += len([name for _, names in made.starts for name in names])
     free = len(situation.machine.slots) - held
@@ -58,7 +59,7 @@ def no_slot_is_idle_that_the_next_could_have(_: Sequence[Job], situation: Situat
         assert each.job.spec.min_devices > free
 
 
-def everything(queue: Sequence[Job], situation: Situation, made: Allocation) -> None:
+def everything(queue: Sequence[Job], situation: AllocationState, made: Allocation) -> None:
     for check in (no_slot_twice, first_is_never_delayed, no_slot_is_idle_that_the_next_could_have):
         check(queue, situation, made)
 
@@ -97,7 +98,7 @@ def test_whatever_is_submitted_no_slot_is_given_twice_the_first_is_never_delayed
 def test_no_owner_ever_holds_more_than_the_quota(drawn, limit):
     trace = [job for job in trace_of(drawn) if job.slots <= limit]
 
-    def within(_: Sequence[Job], situation: Situation, made: Allocation) -> None:
+    def within(_: Sequence[Job], situation: AllocationState, made: Allocation) -> None:
         started = held_by_owner([job.model_copy(update={"devices": names}) for job, names in made.starts])
         held = held_by_owner(situation.holding)
         assert all(started.get(owner, 0) + held.get(owner, 0) <= limit for owner in {**started, **held})
@@ -116,7 +117,7 @@ def test_a_job_starts_no_later_than_it_was_first_reserved_for_where_all_have_tim
     ]
     reserved: dict[str, float] = {}
 
-    def note(_: Sequence[Job], situation: Situation, made: Allocation) -> None:
+    def note(_: Sequence[Job], situation: AllocationState, made: Allocation) -> None:
         for each in made.reservations[:1]:
             by_limits = replace(situation, remaining=left_of_limit)
             reserved.setdefault(each.job.id, simulation.now + earliest(each.job, by_limits, (), made.starts))

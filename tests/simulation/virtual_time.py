@@ -11,12 +11,11 @@ from rekindle.contract.states import JobState
 from rekindle_service.config.settings import Preemption
 from rekindle_service.jobs.quotas import Quotas, owner_of, slots_by_owner
 from rekindle_service.machine.slots import Machine
-from rekindle_service.scheduler.allocation import Allocation, Situation, allocate
+from rekindle_service.scheduler.allocation import Allocation, AllocationState, allocate
 from rekindle_service.scheduler.displacer import DisplacementRules, displacements
 from rekindle_service.scheduler.durations import Durations
-from rekindle_service.scheduler.order import QueueIndex
-from rekindle_service.scheduler.planner import Forecast, fair_order
-from rekindle_service.scheduler.usage import step
+from rekindle_service.scheduler.fair_share import QueueIndex, step
+from rekindle_service.scheduler.queue_scheduler import Forecast, fair_order
 from rekindle_service.store.tables import Job
 from simulation.workload import TraceJob
 
@@ -80,7 +79,7 @@ class Result:
         }
 
 
-Check = Callable[[Sequence[Job], Situation, Allocation], None]
+Check = Callable[[Sequence[Job], AllocationState, Allocation], None]
 
 
 class Simulation:
@@ -169,7 +168,7 @@ class Simulation:
     def _plan(self) -> None:
         holding = list(self.holding.values())
         forecast = Forecast(self.durations, self.now)
-        situation = Situation(
+        situation = AllocationState(
             self.machine,
             holding,
             remaining=forecast.remaining,

@@ -12,10 +12,9 @@ from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.settings import Quota
 from rekindle_service.job_wording import like_name
 from rekindle_service.jobs.quotas import Quotas, decayed
-from rekindle_service.scheduler.allocation import Situation, allocate
+from rekindle_service.scheduler.allocation import AllocationState, allocate
 from rekindle_service.scheduler.durations import Durations, expected, max_seconds, remaining
-from rekindle_service.scheduler.order import QueueIndex
-from rekindle_service.scheduler.usage import step, used_since
+from rekindle_service.scheduler.fair_share import QueueIndex, step, used_since
 from rekindle_service.store.tables import SlotUsage
 
 HOUR = 3600.0
@@ -72,7 +71,7 @@ def machine_with(seconds, queue, *, slots=2, machine=None, held=None, **situatio
     """``held`` slots of a running job, which leaves them in ``seconds``."""
     running = a_job(devices=held or ["cpu:0"])
     machine = machine or cpu_machine(slots)
-    made = allocate(queue, Situation(machine, [running], remaining=lambda _: seconds, **situation))
+    made = allocate(queue, AllocationState(machine, [running], remaining=lambda _: seconds, **situation))
     return running, made
 
 
@@ -88,11 +87,11 @@ def machine_with(seconds, queue, *, slots=2, machine=None, held=None, **situatio
 def test_a_job_that_must_not_stop_others_says_so_while_it_waits(preemption, priority, addition):
     running = a_job(devices=["cpu:0"], state="running", owner="bob")
     urgent = a_job(priority=priority, owner="ann")
-    made = allocate([urgent], Situation(cpu_machine(1), [running], preemption=preemption))
+    made = allocate([urgent], AllocationState(cpu_machine(1), [running], preemption=preemption))
     assert made.queue_positions[urgent.id].waiting_for == f"1 cpu slot, 0 free{addition}"
     own = a_job(priority=priority, owner="bob")
     if preemption == "own":
-        made = allocate([own], Situation(cpu_machine(1), [running], preemption=preemption))
+        made = allocate([own], AllocationState(cpu_machine(1), [running], preemption=preemption))
         assert made.queue_positions[own.id].waiting_for == "1 cpu slot, 0 free"
 
 
@@ -147,7 +146,7 @@ def test_a_pair_that_must_be_linked_is_reserved_where_it_will_be_free():
 def test_jobs_share_a_gpu_only_where_they_ask_for_it():
     quarter = [a_job(device="cuda", gpu_share=0.25) for _ in range(5)]
     whole = a_job(device="cuda")
-    made = allocate([*quarter, whole], Situation(gpu_machine(2)))
+    made = allocate([*quarter, whole], AllocationState(gpu_machine(2)))
     slots = [names[0] for _, names in made.starts]
     assert slots == ["cuda:0"] * 4 + ["cuda:1"]
     assert made.queue_positions[whole.id].waiting_for == "1 cuda slot, 0 free"
@@ -155,7 +154,7 @@ def test_jobs_share_a_gpu_only_where_they_ask_for_it():
 
 def test_slots_that_must_not_be_used_are_named_with_the_reason():
     big, small = a_job(min_ranks=2, max_ranks=2), a_job()
-    made = allocate([big, small], Situation(cpu_machine(2), unusable={"cpu:1": "disabled by ann"}))
+    made = allocate([big, small], AllocationState(cpu_machine(2), unusable={"cpu:1": "disabled by ann"}))
     assert [(job.id, names) for job, names in made.starts] == [(small.id, ["cpu:0"])]
     reason = "2 cpu slots, but only 1 can be used now (cpu:1: disabled by ann)"
     assert made.queue_positions[big.id] == (None, reason, None)
@@ -169,7 +168,7 @@ def test_whoever_has_reached_their_quota_waits_and_keeps_nobody_else_waiting():
     running = a_job(owner="ann", devices=["cpu:0"])
     pair, elastic = a_job(owner="ann", min_ranks=2, max_ranks=2), a_job(owner="ann", max_ranks=4)
     more, other = a_job(owner="ann"), a_job(owner="bob", min_ranks=2, max_ranks=2)
-    made = allocate([pair, elastic, more, other], Situation(cpu_machine(4), [running], quotas=quotas))
+    made = allocate([pair, elastic, more, other], AllocationState(cpu_machine(4), [running], quotas=quotas))
     assert [(job.id, len(names)) for job, names in made.starts] == [(elastic.id, 1), (other.id, 2)]
     assert made.queue_positions[pair.id][:2] == (None, "its owner ann holds 1 of 2 slots, and it needs 2")
     assert made.queue_positions[more.id][:2] == (None, "its owner ann holds 2 of 2 slots")
@@ -179,7 +178,7 @@ def test_an_experiment_runs_as_many_jobs_at_once_as_it_may():
     jobs = [a_job(experiment_id="e", parallel=2) for _ in range(3)]
     other = a_job(experiment_id="f", parallel=1)
     running = a_job(experiment_id="e", devices=["cpu:0"])
-    made = allocate([*jobs, other], Situation(cpu_machine(8), [running]))
+    made = allocate([*jobs, other], AllocationState(cpu_machine(8), [running]))
     assert [job.id for job, _ in made.starts] == [jobs[0].id, other.id]
     reason = "another job of its experiment to end: it runs 2 jobs at a time"
     assert made.queue_positions[jobs[1].id] == (None, reason, None)
@@ -188,7 +187,7 @@ def test_an_experiment_runs_as_many_jobs_at_once_as_it_may():
 @pytest.mark.parametrize("fate", [*JobState, None])
 def test_after_any_waits_for_the_end_whatever_it_is(fate):
     job = a_job(after_any=["before"])
-    made = allocate([job], Situation(cpu_machine(1), (), lambda _: fate))
+    made = allocate([job], AllocationState(cpu_machine(1), (), lambda _: fate))
     over = fate in {None, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
     assert bool(made.starts) is over
     assert over or made.queue_positions[job.id] == (None, "job before to end", None)

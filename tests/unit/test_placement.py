@@ -14,7 +14,7 @@ from rekindle_service.jobs.submitter import new_job
 from rekindle_service.jobs.validation import validate
 from rekindle_service.launch.placement import device_errors, place_here
 from rekindle_service.machine.slots import Machine
-from rekindle_service.scheduler.allocation import Situation, allocate
+from rekindle_service.scheduler.allocation import AllocationState, allocate
 from rekindle_service.schemas.experiment_json import ExperimentCreate
 
 _LINKED = gpu_machine(8, {(5, 6): "nvlink", (5, 7): "sys", (6, 7): "sys"})
@@ -133,7 +133,7 @@ def test_a_linked_pair_against_one_that_is_not_is_one_experiment():
     row, trials = plan_experiment(ExperimentCreate.model_validate(tomllib.loads(text)), machine)
     placed = [place_here(submission, machine).spec for _, submission in trials]
     assert [errors(one, machine) for _, one in trials] == [[], []]
-    starts = [allocate([new_job(new_job_id(), spec)], Situation(machine)).starts for spec in placed]
+    starts = [allocate([new_job(new_job_id(), spec)], AllocationState(machine)).starts for spec in placed]
     assert [devices for ((_, devices),) in starts] == [["cuda:0", "cuda:1"], ["cuda:0", "cuda:2"]]
     assert row.definition["matrix"] == [{"links": ["required", "avoided"]}]
 

@@ -1,5 +1,5 @@
 from job_examples import a_job
-from rekindle_service.scheduler.repeated_kills import RepeatedKills
+from rekindle_service.scheduler.device_watch import RepeatedKills
 from rekindle_service.store.tables import Attempt
 
 SEGFAULT = {"class": "signal", "signal": "SIGSEGV", "rank": 0}

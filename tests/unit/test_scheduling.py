@@ -6,12 +6,12 @@ from job_examples import a_job, cpu_machine, gpu_machine
 from rekindle.contract.job_options import LinkRule
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.machine.slots import Machine
-from rekindle_service.scheduler.allocation import SHOWN_POSITIONS, Situation, allocate
+from rekindle_service.scheduler.allocation import SHOWN_POSITIONS, AllocationState, allocate
 
 
 def plan(queue, machine, taken=(), states=None, **situation):
     holding = [a_job(devices=[name]) for name in taken]
-    return allocate(queue, Situation(machine, holding, (states or {}).get, **situation))
+    return allocate(queue, AllocationState(machine, holding, (states or {}).get, **situation))
 
 
 def reasons(made):

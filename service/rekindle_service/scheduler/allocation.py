@@ -1,22 +1,37 @@
-"""Who gets which slots now. Pure: rows in, a plan out."""
+"""Who gets which slots now, and who may start before their turn (EASY backfill). Pure: rows in, a plan out.
 
+The first job of each kind of device that does not fit gets a reservation: certain slots from a certain time on. A later
+job may have any of these slots only if it ends before that time. So none starts that would delay the reservation.
+Times are in seconds from now.
+"""
+
+import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import LinkRule
 from rekindle.contract.states import JobState
 from rekindle_service.config.settings import Preemption
 from rekindle_service.jobs.quotas import Quotas, owner_of, slots_by_owner, slots_wanted
 from rekindle_service.launch.placement import usable_slots
 from rekindle_service.launch.registry import launcher_of, takes_slots
-from rekindle_service.machine.slots import Machine, Slot, choose_slots, free_shares, fullest_first, slots_with_room
-from rekindle_service.scheduler import reasons
-from rekindle_service.scheduler.backfill import UNKNOWN, Holder, Reservation, Timeline, reserve
+from rekindle_service.machine.slots import (
+    Link,
+    Machine,
+    Slot,
+    choose_slots,
+    free_shares,
+    fullest_first,
+    slots_with_room,
+)
+from rekindle_service.scheduler import waiting_reasons
 from rekindle_service.scheduler.durations import DISPLACED_SECONDS
 from rekindle_service.scheduler.preemption import may_stop
 from rekindle_service.store.tables import Job
 
+UNKNOWN = math.inf
 SHOWN_POSITIONS = 200
 """Queue positions that are shown; with more of them, every start would rewrite all rows."""
 
@@ -24,7 +39,98 @@ EXAMINED_JOBS = 1000
 """Waiting jobs of each kind of device that may start before their turn; those after them wait for it."""
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """``job`` will start after ``at`` seconds on ``slots``; ``last`` is the job that has to end for that.
+
+    ``at`` is ``UNKNOWN`` where too few jobs end at a known time: then these are all slots that it could get.
+    """
+
+    job: Job
+    slots: frozenset[str]
+    at: float
+    last: Job | None = None
+
+    def permits(self, slot: str, seconds: float | None) -> bool:
+        """Whether a job that ends within ``seconds`` (None: nobody knows) may have ``slot`` now."""
+        return slot not in self.slots or (seconds is not None and seconds <= self.at)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A job that holds ``share`` of each of ``slots`` for ``seconds`` more (``UNKNOWN``: nobody knows)."""
+
+    job: Job
+    slots: Sequence[str]
+    share: float
+    seconds: float
+
+
+def reserve(
+    job: Job, slots: Sequence[Slot], free: Mapping[str, float], holders: Iterable[Holder], links: Sequence[Link]
+) -> Reservation:
+    """The earliest time at which the job fits. ``slots`` are those that it may ever get; ``free``: see ``shares``."""
+    spec, shares = job.spec, dict(free)
+    latest: dict[str, float] = {}
+    for holder in sorted(holders, key=lambda each: each.seconds):
+        if holder.seconds == UNKNOWN:
+            break
+        for name in holder.slots:
+            shares[name] = min(1.0, shares.get(name, 0.0) + holder.share)
+            latest[name] = holder.seconds
+        usable = slots_with_room(slots, shares, spec.gpu_share)
+        if latest.keys() & {slot.name for slot in usable}:
+            chosen = _latest_freed(job, usable, latest, links)
+            if chosen is not None:
+                return Reservation(job, frozenset(chosen), holder.seconds, holder.job)
+    return Reservation(job, frozenset(slot.name for slot in slots), UNKNOWN)
+
+
+def _latest_freed(
+    job: Job, usable: Sequence[Slot], latest: Mapping[str, float], links: Sequence[Link]
+) -> list[str] | None:
+    """Slots for the reservation: those that become free last, so that the others stay free for jobs before it."""
+    count = job.spec.min_devices
+    if job.spec.links is not LinkRule.PREFERRED:
+        chosen = choose_slots(usable, count, links, job.spec.links)
+        return None if chosen is None else [slot.name for slot in chosen]
+    if len(usable) < count:
+        return None
+    by_time = sorted(usable, key=lambda slot: (-latest.get(slot.name, 0.0), -slot.index))
+    return [slot.name for slot in by_time[:count]]
+
+
+class Timeline:
+    """When the jobs that wait will start, if each runs as long as expected and none starts before its turn.
+
+    Slots that are shared count as whole ones, so that an estimate is rather late than early.
+    """
+
+    def __init__(self, slots: Iterable[Slot], holders: Iterable[Holder]) -> None:
+        self._free_at = {slot.name: 0.0 for slot in slots}
+        for holder in holders:
+            self.hold(holder)
+
+    def hold(self, holder: Holder) -> None:
+        """A job has, or gets, slots now."""
+        for name in holder.slots:
+            if name in self._free_at:
+                self._free_at[name] = max(self._free_at[name], holder.seconds)
+
+    def add(self, job: Job, slots: Iterable[Slot], expected: Callable[[Job], float | None], at: float = 0.0) -> float:
+        """Seconds until the job starts, not before ``at``; ``UNKNOWN`` where nobody knows."""
+        names = sorted((slot.name for slot in slots if slot.name in self._free_at), key=self._free_at.__getitem__)
+        chosen = names[: job.spec.min_devices]
+        if len(chosen) < job.spec.min_devices:
+            return UNKNOWN
+        start = max(at, self._free_at[chosen[-1]])
+        seconds = expected(job)
+        for name in chosen:
+            self._free_at[name] = UNKNOWN if seconds is None else start + seconds
+        return start
+
+
+class QueuePosition(NamedTuple):
     """What a queued job shows. ``starts_in``: seconds, None where nobody knows."""
 
     position: int | None
@@ -37,7 +143,7 @@ class Allocation:
     """What to start, in this order, and what everybody else waits for."""
 
     starts: list[tuple[Job, list[str]]] = field(default_factory=list)  # slot names
-    queue_positions: dict[str, Place] = field(default_factory=dict)  # by job id
+    queue_positions: dict[str, QueuePosition] = field(default_factory=dict)  # by job id
     # jobs that wait for slots and could start if as many more were free, next first; see ``preemption``
     waiting_head: list[tuple[Job, int]] = field(default_factory=list)
     reservations: list[Reservation] = field(default_factory=list)
@@ -56,7 +162,7 @@ def _label(job_id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class AllocationState:
     """What an allocation depends on, apart from the queue.
 
     ``job_state`` gives the state of a job, None for an unknown one, and ``job_label`` what people call it. Of a job in
@@ -83,8 +189,8 @@ class Situation:
     obstacles: Mapping[str, str | None] = field(default_factory=dict)
 
 
-def allocate(queue: Iterable[Job], situation: Situation) -> Allocation:
-    """Give free slots to the queue, in its order; see ``backfill`` for who may start before their turn.
+def allocate(queue: Iterable[Job], situation: AllocationState) -> Allocation:
+    """Give free slots to the queue, in its order, or before their turn to jobs that delay no reservation.
 
     Skipped: held jobs, jobs that wait for another job, jobs whose owner or experiment has reached a limit, and jobs
     that this machine can never run. An elastic job gets as many of its ranks as there are free slots. ``queue`` is read
@@ -101,7 +207,7 @@ def allocate(queue: Iterable[Job], situation: Situation) -> Allocation:
 class _Round:
     """One allocation while it is made."""
 
-    def __init__(self, situation: Situation) -> None:
+    def __init__(self, situation: AllocationState) -> None:
         self.plan = Allocation()
         self._in = situation
         machine, holding = situation.machine, situation.holding
@@ -133,12 +239,14 @@ class _Round:
 
     def consider(self, job: Job) -> None:
         """Start the job, or say why it waits."""
-        obstacle = reasons.obstacle(job, self._in.machine, self._in.unusable, self._in.job_state, self._in.job_label)
+        obstacle = waiting_reasons.obstacle(
+            job, self._in.machine, self._in.unusable, self._in.job_state, self._in.job_label
+        )
         if obstacle is None and (limit := self._limit(job)) is not None:
             self._limited += 1
             obstacle = limit if self._limited <= SHOWN_POSITIONS else ""
         if obstacle is not None:
-            self.plan.queue_positions[job.id] = Place(None, obstacle or None)
+            self.plan.queue_positions[job.id] = QueuePosition(None, obstacle or None)
         elif not takes_slots(job.spec):
             self._hand_over(job)
         elif self._position < SHOWN_POSITIONS or not self._is_closed(job.spec.device_kind):
@@ -147,24 +255,24 @@ class _Round:
     def _limit(self, job: Job) -> str | None:
         """Which limit of its experiment or its owner the job would exceed."""
         if job.parallel is not None and self._active.get(job.experiment_id or "", 0) >= job.parallel:
-            return reasons.parallel_limit(job.parallel)
+            return waiting_reasons.parallel_limit(job.parallel)
         owner = owner_of(job)
         limit = self._in.quotas.of(owner).slots
         if limit is None or not takes_slots(job.spec):
             return None
         held, needed = self._held.get(owner, 0.0), slots_wanted(job.spec)
-        return reasons.quota(owner, held, limit, needed) if held + needed > limit else None
+        return waiting_reasons.quota(owner, held, limit, needed) if held + needed > limit else None
 
     def _hand_over(self, job: Job) -> None:
         """To its launcher, which has resources of its own."""
         obstacle = self._in.obstacles.get(launcher_of(job.spec).name)
         if obstacle is None and self._in.lack_of_space is not None:
-            obstacle = reasons.DISK_SPACE + self._in.lack_of_space
+            obstacle = waiting_reasons.DISK_SPACE + self._in.lack_of_space
         obstacle = obstacle or self._own_lack(job)
         if obstacle is None:
             self._start(job, [])
         else:
-            self.plan.queue_positions[job.id] = Place(None, obstacle)
+            self.plan.queue_positions[job.id] = QueuePosition(None, obstacle)
 
     def _place(self, job: Job) -> None:
         slots = usable_slots(job.spec, self._slots)
@@ -174,7 +282,7 @@ class _Round:
         if chosen is None:
             self._wait(job, slots, room)
         elif (lack := self._own_lack(job)) is not None:
-            self.plan.queue_positions[job.id] = Place(None, lack)
+            self.plan.queue_positions[job.id] = QueuePosition(None, lack)
         else:
             self._start(job, [slot.name for slot in chosen])
 
@@ -187,10 +295,10 @@ class _Round:
 
     def _own_lack(self, job: Job) -> str | None:
         lack = self._in.own_lack_of_space(job)
-        return None if lack is None else reasons.DISK_SPACE + lack
+        return None if lack is None else waiting_reasons.DISK_SPACE + lack
 
     def _choose(self, job: Job, slots: Sequence[Slot]) -> list[Slot] | None:
-        """As many devices as the job can use now; None where it cannot start."""
+        """Choose as many devices as the job can use now; None where it cannot start."""
         spec, each = job.spec, job.spec.devices_per_rank
         for ranks in range(self._most_ranks(job, len(slots)), spec.min_ranks - 1, -1):
             if spec.gpu_share < 1:
@@ -200,7 +308,7 @@ class _Round:
         return None
 
     def _most_ranks(self, job: Job, slots: int) -> int:
-        """As far as the owner's quota goes."""
+        """Ranks for which there are slots, as far as the owner's quota goes."""
         spec, limit = job.spec, self._in.quotas.of(owner_of(job)).slots
         if limit is not None:
             slots = min(slots, int((limit - self._held.get(owner_of(job), 0.0)) / spec.gpu_share))
@@ -228,7 +336,7 @@ class _Round:
         if self._position > SHOWN_POSITIONS:
             return
         starts_in = self._estimate(job, slots, first)
-        self.plan.queue_positions[job.id] = Place(
+        self.plan.queue_positions[job.id] = QueuePosition(
             self._position, self._reason(job, room, first), None if starts_in == UNKNOWN else starts_in
         )
 
@@ -250,19 +358,19 @@ class _Round:
 
     def _reason(self, job: Job, room: Sequence[Slot], first: Reservation | None) -> str:
         if self._in.lack_of_space is not None:
-            return reasons.DISK_SPACE + self._in.lack_of_space
+            return waiting_reasons.DISK_SPACE + self._in.lack_of_space
         if first is not None:
-            return reasons.first_in_line(job, len(room), first) + self._kept_from(job)
+            return waiting_reasons.first_in_line(job, len(room), first) + self._kept_from(job)
         kind = job.spec.device_kind
         before = next(each for each in self.plan.reservations if each.job.spec.device_kind == kind)
-        return reasons.behind(job, len(room), before)
+        return waiting_reasons.behind(job, len(room), before)
 
     def _kept_from(self, job: Job) -> str:
         """What running jobs of lower priority keep their slots although this one waits for them."""
         kind, preemption = job.spec.device_kind, self._in.preemption
         lower = [each for each in self._in.holding if each.spec.device_kind == kind and each.priority < job.priority]
         kept = any(not may_stop(job, each, preemption) for each in lower)
-        return reasons.NOT_STOPPED[preemption] if kept else ""
+        return waiting_reasons.NOT_STOPPED[preemption] if kept else ""
 
     def _count_active(self, job: Job) -> None:
         if job.experiment_id is not None:

@@ -37,7 +37,7 @@ class Displacement:
 
 
 @dataclass(slots=True)
-class Room:
+class FreeSlots:
     """The slots that a waiting job can have soon."""
 
     machine: Machine
@@ -62,7 +62,7 @@ class Room:
                 self.free.add(name)
 
     def freed_by(self, left: Iterable[str]) -> set[str]:
-        """Those slots of ``left``, a list with one entry for each job that leaves a slot, that would be free."""
+        """The slots of ``left`` that would be free; it has one entry for each job that leaves a slot."""
         counts: dict[str, int] = {}
         for name in left:
             counts[name] = counts.get(name, 0) + 1
@@ -90,7 +90,7 @@ def may_stop(head: Job, job: Job, preemption: Preemption) -> bool:
 
 
 def displace_for(
-    head: Job, room: Room, now: float, min_run: float, preemption: Preemption = "own"
+    head: Job, room: FreeSlots, now: float, min_run: float, preemption: Preemption = "own"
 ) -> list[Displacement] | None:
     """What frees enough slots for ``head``: nothing where enough are free or about to be, None where nothing can.
 
@@ -158,14 +158,14 @@ def slots_text(count: int) -> str:
 
 
 def _cost(jobs: Iterable[Job], now: float) -> tuple[float, list[int], list[int]]:
-    """Of stopping them; as ``displace_for`` compares it."""
+    """What it costs to stop these jobs, as ``displace_for`` compares it."""
     jobs = list(jobs)
     lost = sum(unsaved_seconds(job, now) for job in jobs) // _SIMILAR
     return lost, sorted((job.priority for job in jobs), reverse=True), sorted(-job.number for job in jobs)
 
 
 def _may_change(job: Job) -> bool:
-    """Not where it leaves its slots anyway."""
+    """False where it leaves its slots anyway."""
     return job.intent is JobIntent.RUN and not is_stopping(job) and bool(job.devices)
 
 
@@ -204,7 +204,7 @@ def _surplus(job: Job, head: Job) -> list[str]:
     return offered + [name for group in used[: len(used) - job.spec.min_ranks] for name in group]
 
 
-def _displacements(head: Job, stopped: Sequence[Job], elastic: Sequence[Job], room: Room) -> list[Displacement]:
+def _displacements(head: Job, stopped: Sequence[Job], elastic: Sequence[Job], room: FreeSlots) -> list[Displacement]:
     """``stopped`` go back to the queue; of ``elastic``, the lowest and youngest give up ranks, no more than needed."""
     left = [name for job in stopped for name in job.devices]
     made = [
@@ -225,7 +225,7 @@ def _named(head: Job) -> str:
     return f"{label[0].upper()}{label[1:]} of {owner_of(head)}"
 
 
-def _give_up(job: Job, head: Job, room: Room, left: Sequence[str]) -> list[str]:
+def _give_up(job: Job, head: Job, room: FreeSlots, left: Sequence[str]) -> list[str]:
     """The slots of as many ranks as ``head`` still lacks."""
     surplus, each, given = _surplus(job, head), job.spec.devices_per_rank, []
     if _is_growing(job) and room.choose(head, room.freed_by(left)) is None:

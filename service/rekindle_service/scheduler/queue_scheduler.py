@@ -1,28 +1,203 @@
 """Jobs that are queued: those whose turn has come get their slots, and requests to cancel or hold take effect."""
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home
+from rekindle_service.config.settings import Preemption
+from rekindle_service.jobs.quotas import Quotas, owner_of, slots_of, slots_wanted
 from rekindle_service.jobs.scheduler_health import Prospect
 from rekindle_service.jobs.submission_record import confirm_runs
 from rekindle_service.launch.registry import launcher_of
 from rekindle_service.machine.health import DeviceHealth
-from rekindle_service.scheduler.allocation import Place
+from rekindle_service.machine.slots import Machine
+from rekindle_service.run_readers.stored_snapshots import next_checkpoint_bytes
+from rekindle_service.scheduler import waiting_reasons
+from rekindle_service.scheduler.allocation import Allocation, AllocationState, QueuePosition, allocate
 from rekindle_service.scheduler.displacer import Displacer
-from rekindle_service.scheduler.durations import DISPLACED_SECONDS
-from rekindle_service.scheduler.isolation import IsolatedRunner
-from rekindle_service.scheduler.job_end import JobEnd
-from rekindle_service.scheduler.planner import QueuePlanner
-from rekindle_service.scheduler.space import SpaceGate
+from rekindle_service.scheduler.durations import DISPLACED_SECONDS, Durations, expected, max_seconds, remaining
+from rekindle_service.scheduler.fair_share import ASSUMED_SECONDS, QueueIndex, UsageMeter
+from rekindle_service.scheduler.limited_runner import LimitedRunner
+from rekindle_service.scheduler.queue_state import QueueState
+from rekindle_service.scheduler.running_jobs import JobEnd
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 
+_DAY = 86400.0
+_REFRESH = 20.0  # seconds after which estimates and shares are computed again although nothing has changed
+_SHOW_INTERVAL = 2.0  # seconds between two writes of what many jobs show
+_FEW = 20  # rows that are written at once
 _CANCELLED = ("Cancelled while it was queued.", "cancelled while queued")  # message of the outcome, reason of the event
 _CANCELLED_AT_ONCE = 200  # jobs
 _CONFIRM_SECONDS = 60.0  # more than a submission takes from its row to its answer
+
+
+class SpaceGate:
+    """Which jobs there is no space for now. ``state`` changes when that has to be decided again."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._awaited = 0  # bytes: the least that a job was refused for
+
+    @property
+    def state(self) -> str | None:
+        return self._home.lack_of_space(self._awaited)
+
+    def begin(self) -> None:
+        """Before all jobs are asked for."""
+        self._awaited = 0
+
+    def lack(self, job: Job) -> str | None:
+        """Why this job cannot start; None where there is space, or nothing is known of its checkpoints."""
+        if job.attempt == 0 and job.spec.continue_from is None:
+            return None
+        needed = next_checkpoint_bytes(self._home.run_dir(job.id))
+        lack = self._home.lack_of_space(needed) if needed else None
+        if lack is not None:
+            self._awaited = min(needed, self._awaited or needed)
+        return lack
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """How long jobs run, in seconds; None where nobody knows. ``now``: seconds since the epoch."""
+
+    durations: Durations
+    now: float
+
+    def remaining(self, job: Job) -> float | None:
+        """Until a job that holds slots probably leaves them."""
+        return remaining(job, self.durations.of(job), self.now)
+
+    def max_seconds(self, job: Job) -> float | None:
+        return max_seconds(job, self.durations.of(job))
+
+    def expected(self, job: Job) -> float | None:
+        return expected(job, self.durations.of(job))
+
+
+def fair_order(
+    queued: QueueIndex, holding: Iterable[Job], used: Mapping[str, float], forecast: Forecast
+) -> Iterator[Job]:
+    """The queue, next job first; see ``order``. ``used``: slot-seconds by owner until now."""
+    committed = dict(used)
+    for job in holding:
+        left = forecast.remaining(job)
+        seconds = slots_of(job) * (ASSUMED_SECONDS if left is None else left)
+        committed[owner_of(job)] = committed.get(owner_of(job), 0.0) + seconds
+
+    def cost(job: Job) -> float:
+        seconds = forecast.expected(job)
+        return slots_wanted(job.spec) * (ASSUMED_SECONDS if seconds is None else seconds)
+
+    return queued.ordered(committed, cost, _counts)
+
+
+class QueuePlanner:
+    """One thread calls it, but for ``plan_with``. ``fair_share_days``: half-life of what an owner has used."""
+
+    def __init__(
+        self,
+        store: Store,
+        machine: Machine,
+        *,
+        quotas: Quotas | None = None,
+        preemption: Preemption = "own",
+        fair_share_days: float = 7.0,
+        obstacles: Mapping[str, str | None] | None = None,
+    ) -> None:
+        self._machine, self._quotas, self._preemption = machine, quotas or Quotas(), preemption
+        self._obstacles = obstacles or {}
+        self.state = QueueState(store)
+        self.usage = UsageMeter(store.queue, fair_share_days * _DAY)
+        self._planned_at = self._shown_at = float("-inf")  # time.monotonic()
+        self._unwritten = False  # some jobs do not show yet what they should
+        self._lock = threading.Lock()  # of ``state``
+
+    def is_due(self) -> bool:
+        """Whether to plan again although nothing has changed."""
+        now = time.monotonic()
+        if self._unwritten and now - self._shown_at >= _SHOW_INTERVAL:
+            return True
+        waiting = now - self._planned_at >= _REFRESH and len(self.state.queued) > 0
+        return waiting or self.usage.is_due(now)
+
+    def plan(
+        self,
+        unusable: Mapping[str, str],
+        lack_of_space: str | None,
+        own_lack_of_space: Callable[[Job], str | None],
+    ) -> Allocation:
+        """What to do now. Raises StorageError."""
+        with self._lock:
+            self._planned_at = time.monotonic()
+            self.state.refresh()
+            self.usage.count(self.state.holding, self._planned_at)
+            return self._allocate(unusable, lack_of_space, own_lack_of_space)
+
+    def plan_with(
+        self, job: Job, unusable: Mapping[str, str], lack_of_space: str | None
+    ) -> tuple[Allocation, list[Job]]:
+        """What ``plan`` would return if ``job`` were queued, and the jobs that hold slots. Any thread may call it.
+
+        No files are read: another job without enough disk space counts as such if it shows that. Raises StorageError.
+        """
+        with self._lock:
+            self.state.refresh()
+            with self.state.including(job):
+                allocation = self._allocate(unusable, lack_of_space, waiting_reasons.shown_lack)
+            return allocation, self.state.holding
+
+    def _allocate(
+        self,
+        unusable: Mapping[str, str],
+        lack_of_space: str | None,
+        own_lack_of_space: Callable[[Job], str | None],
+    ) -> Allocation:
+        holding = self.state.holding
+        forecast = Forecast(self.state.durations, time.time())
+        situation = AllocationState(
+            self._machine,
+            holding,
+            self.state.job_state,
+            self.state.job_label,
+            remaining=forecast.remaining,
+            max_seconds=forecast.max_seconds,
+            expected=forecast.expected,
+            quotas=self._quotas,
+            preemption=self._preemption,
+            unusable=unusable,
+            lack_of_space=lack_of_space,
+            own_lack_of_space=own_lack_of_space,
+            kinds=self.state.kinds,
+            obstacles=self._obstacles,
+        )
+        return allocate(fair_order(self.state.queued, holding, self.usage.slot_seconds, forecast), situation)
+
+    def show(self, allocation: Allocation) -> None:
+        """Write what queued jobs wait for: of a few at once, of many not all the time. Raises StorageError."""
+        starts = {job.id for job, _ in allocation.starts}
+        with self._lock:
+            changed = self.state.changed_places(allocation.queue_positions, time.time())
+            changed = {job_id: shown for job_id, shown in changed.items() if job_id not in starts}
+            now = time.monotonic()
+            self._unwritten = len(changed) > _FEW and now - self._shown_at < _SHOW_INTERVAL
+            if changed and not self._unwritten:
+                self._shown_at = now
+                self.state.show(changed)
+
+    def close(self) -> None:
+        """Keep what was counted. Raises StorageError."""
+        self.usage.close()
+
+
+def _counts(job: Job) -> bool:
+    """Held jobs do not run soon."""
+    return job.intent is JobIntent.RUN
 
 
 class QueueScheduler:
@@ -35,7 +210,7 @@ class QueueScheduler:
         self,
         store: Store,
         home: Home,
-        runner: IsolatedRunner,
+        runner: LimitedRunner,
         planner: QueuePlanner,
         displacer: Displacer,
         device_health: DeviceHealth,
@@ -74,7 +249,7 @@ class QueueScheduler:
                 launcher = launcher_of(job.spec)
                 waiting_for = None if launcher.takes_slots else f"{launcher.title}, which decides when it starts"
                 return Prospect(devices, 0.0 if launcher.takes_slots else None, waiting_for=waiting_for)
-        place = allocation.queue_positions.get(job.id, Place(None, None))
+        place = allocation.queue_positions.get(job.id, QueuePosition(None, None))
         taken = [name for _, names in allocation.starts for name in names]
         waiting = [each for each, _missing in allocation.waiting_head]
         made, ready_in = self._displacer.would_displace(job, holding, waiting, taken)

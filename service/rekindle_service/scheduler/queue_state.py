@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from rekindle.contract.states import HOLDING_SLOTS, JobState
+from rekindle.contract.states import JobState
 from rekindle_service.job_wording import job_label
 from rekindle_service.launch.registry import launcher_of
-from rekindle_service.scheduler.allocation import Place
+from rekindle_service.scheduler.allocation import QueuePosition
 from rekindle_service.scheduler.durations import Durations
-from rekindle_service.scheduler.order import QueueIndex
+from rekindle_service.scheduler.fair_share import QueueIndex
 from rekindle_service.store import Store
 from rekindle_service.store.queue_store import Shown
 from rekindle_service.store.tables import Job
@@ -21,7 +21,7 @@ _NOTHING = Shown()
 
 
 class QueueState:
-    """Rows of queued and of running jobs, without reading all of them again after each change.
+    """The queued jobs, without reading all of them again after each change, and those that hold slots.
 
     ``refresh`` brings it up to date; everything else refers to that moment. One thread at a time may call it.
     """
@@ -29,7 +29,7 @@ class QueueState:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.queued = QueueIndex()
-        self.holding: dict[str, Job] = {}
+        self.holding: list[Job] = []
         self.durations = Durations(store.queue.durations)
         self._version: int | None = None  # of the latest change that is in here
         self._states: dict[str, JobState | None] = {}  # of jobs that others wait for, as far as they were asked for
@@ -45,6 +45,7 @@ class QueueState:
         if len(self.queued) != self._store.queue.count():  # rows that were removed, or made from files
             self._load()
             self._follow()
+        self.holding = self._store.holding()
 
     @contextmanager
     def including(self, job: Job) -> Iterator[None]:
@@ -56,13 +57,11 @@ class QueueState:
             self._drop(job.id)
 
     def _load(self) -> None:
-        self.queued, self._kinds, self._shown, self.holding = QueueIndex(), Counter(), {}, {}
+        self.queued, self._kinds, self._shown = QueueIndex(), Counter(), {}
         self._states.clear()
         self._labels.clear()
         self._version = self._store.feed.version()
         for job in self._store.queue.jobs():
-            self._take(job)
-        for job in self._store.holding():
             self._take(job)
 
     def _follow(self) -> None:
@@ -75,7 +74,6 @@ class QueueState:
                 return
 
     def _take(self, job: Job) -> None:
-        was_holding = job.id in self.holding
         self._drop(job.id)
         if job.id in self._states:
             self._states[job.id] = job.state
@@ -87,17 +85,14 @@ class QueueState:
             shown = Shown(job.queue_position, job.waiting_for, job.estimated_start_at)
             if shown != _NOTHING:
                 self._shown[job.id] = shown
-        elif job.state in HOLDING_SLOTS:
-            self.holding[job.id] = job
-        elif was_holding and job.state is JobState.SUCCEEDED:
-            self.durations.add(job)
+        elif job.state is JobState.SUCCEEDED and any(job.id == each.id for each in self.holding):
+            self.durations.add(job)  # it held slots at the last refresh
 
     def _drop(self, job_id: str) -> None:
         before = self.queued.get(job_id)
         if before is not None:
             self.queued.remove(job_id)
             self._kinds[_kind(before)] -= 1
-        self.holding.pop(job_id, None)
         self._shown.pop(job_id, None)
 
     @property
@@ -106,7 +101,7 @@ class QueueState:
         return {kind for kind, count in self._kinds.items() if count}
 
     def job_state(self, job_id: str) -> JobState | None:
-        """As ``Store.job_state``, asked once for each job."""
+        """The state as ``Store.job_state`` has it, asked once for each job."""
         if job_id not in self._states:
             if len(self._states) >= _KNOWN_STATES:
                 self._states.clear()
@@ -114,7 +109,7 @@ class QueueState:
         return self._states[job_id]
 
     def job_label(self, job_id: str) -> str:
-        """As ``QueueStore.job_label``, asked once for each job."""
+        """The label as ``QueueStore.job_label`` has it, asked once for each job."""
         if job_id not in self._labels:
             if len(self._labels) >= _KNOWN_STATES:
                 self._labels.clear()
@@ -123,7 +118,7 @@ class QueueState:
 
     # --- what queued jobs show
 
-    def changed_places(self, places: Mapping[str, Place], now: float) -> dict[str, Shown]:
+    def changed_places(self, places: Mapping[str, QueuePosition], now: float) -> dict[str, Shown]:
         """What has to be written so that queued jobs show ``places``, and those that are not named nothing."""
         wanted = {job_id: _shown(place, now) for job_id, place in places.items() if self.queued.get(job_id)}
         wanted.update({job_id: _NOTHING for job_id in self._shown if job_id not in places})
@@ -155,7 +150,7 @@ def _kind(job: Job) -> str:
     return job.spec.device_kind if launcher.takes_slots else launcher.name
 
 
-def _shown(place: Place, now: float) -> Shown:
+def _shown(place: QueuePosition, now: float) -> Shown:
     at = None if place.starts_in is None else now + place.starts_in
     return Shown(place.position, place.waiting_for, at)
 

@@ -17,12 +17,10 @@ from rekindle_service.machine.slots import Machine
 from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.retention.deletions import Deletions
 from rekindle_service.scheduler.displacer import DEFAULT_RULES, DisplacementRules, Displacer
-from rekindle_service.scheduler.intents import IntentWriter
-from rekindle_service.scheduler.isolation import IsolatedRunner
-from rekindle_service.scheduler.planner import QueuePlanner
-from rekindle_service.scheduler.queue_scheduler import QueueScheduler
+from rekindle_service.scheduler.limited_runner import LimitedRunner
+from rekindle_service.scheduler.queue_scheduler import QueuePlanner, QueueScheduler
 from rekindle_service.scheduler.recovery import recover_on_startup
-from rekindle_service.scheduler.running_jobs import RunningJobs
+from rekindle_service.scheduler.running_jobs import IntentWriter, RunningJobs
 from rekindle_service.store import StorageError, Store
 
 _log = structlog.get_logger(__name__)
@@ -60,7 +58,7 @@ class Reconciler:
         self._store = store
         self._home = home
         self._thread = PeriodicThread("reconciler", self.reconcile, _RECONCILE_INTERVAL, "Reconciling failed")
-        self._runner = IsolatedRunner(job_seconds, self._show_problem, passing=(StorageError,))
+        self._runner = LimitedRunner(job_seconds, self._show_problem, passing=(StorageError,))
         intents = IntentWriter(home, healthy_seconds, log_bytes, host_timeout, machine)
         self._running = RunningJobs(store, home, self._runner, intents, launchers, on_end=self.wake)
         health = device_health or DeviceHealth()

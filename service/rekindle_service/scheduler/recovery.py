@@ -1,16 +1,21 @@
-"""Recovery at startup: interrupted submissions are completed, lost rows are made again from run directories.
+"""The database brought up to date with the run directories: at startup, after a restore, or from them alone.
 
-A run directory that has its name was submitted, and is never removed here (``jobs.submission_record``).
+Interrupted submissions are completed, and lost rows are made again. A run directory that has its name was submitted,
+and is never removed here (``jobs.submission_record``).
 """
 
+import secrets
+import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import structlog
 
-from rekindle.contract.files import read_json
+from rekindle.contract.files import fsync_directory, read_json
 from rekindle.contract.job import JobSpec, RunIntent
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
@@ -21,7 +26,9 @@ from rekindle_service.experiments.experiment_records import stored_experiments
 from rekindle_service.jobs.packaging.code_sources import Bundles
 from rekindle_service.jobs.submission_record import SubmissionRecord, confirm_runs, read_submission
 from rekindle_service.jobs.submitter import new_job
-from rekindle_service.store import Store
+from rekindle_service.scheduler.run_sync import RunSync
+from rekindle_service.store import StorageError, Store
+from rekindle_service.store.backups import copy_database, require_database
 from rekindle_service.store.recovery_store import KnownJob
 from rekindle_service.store.tables import NEW_SLURM_LAUNCH, Job
 
@@ -35,6 +42,8 @@ _HELD = (
 _STARTED = "The database had lost this job; its row was made again from its run directory"
 _OLDER = "The database was older than the run directory; the row was made again from the journal"
 _GONE = "The run directory is missing: the job was deleted after this database was saved, or its files were removed"
+_SKIPPED_VERSIONS = 1 << 32
+"""More than any client can have received since the backup was made: it gets what changes from now on."""
 
 
 @dataclass(slots=True)
@@ -168,3 +177,90 @@ def _written_at(run_dir: RunDir) -> float:
         with suppress(OSError):
             return path.stat().st_mtime
     return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """``replaced``: the directory of the files that were the database until now, None where there were none."""
+
+    jobs: int
+    recovered: Recovered
+    replaced: Path | None
+
+
+def restore(home: Home, backup: Path) -> RestoreReport:
+    """Use ``backup`` as the database, and bring it up to date with the run directories.
+
+    Raises HomeInUseError while a server runs, CorruptDatabaseError for a file that is no backup or is of a newer
+    version, StorageError and OSError.
+    """
+    with _owned(home):
+        require_database(backup)
+        copy = home.root / ".rekindle.db.restored"
+        with closing(sqlite3.connect(f"{backup.absolute().as_uri()}?mode=ro", uri=True)) as source:
+            copy_database(source, copy)
+        try:
+            _require_version(copy)
+            replaced = _move_away(home)
+            copy.rename(home.database)
+            fsync_directory(home.root)
+        finally:
+            copy.unlink(missing_ok=True)
+        return _recover(home, replaced)
+
+
+def rebuild(home: Home) -> RestoreReport:
+    """Make a new database from the run directories. Raises what ``restore`` raises."""
+    with _owned(home):
+        return _recover(home, _move_away(home))
+
+
+@contextmanager
+def _owned(home: Home) -> Iterator[None]:
+    home.create()
+    lock = home.lock()
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StorageError(f"{home.database} cannot be written ({error})", full=False) from error
+    finally:
+        lock.release()
+
+
+def _require_version(database: Path) -> None:
+    """Raises CorruptDatabaseError where this version cannot open it; upgrades it."""
+    store = Store(database)
+    try:
+        store.migrate(backup=False)
+    finally:
+        store.close()
+
+
+def _move_away(home: Home) -> Path | None:
+    """With its log, which would be mixed with the next database."""
+    files = [home.database.with_name(home.database.name + suffix) for suffix in ("-wal", "-shm", "")]
+    present = [file for file in files if file.exists() or file.is_symlink()]
+    if not present:
+        return None
+    home.backups.mkdir(mode=0o700, exist_ok=True)
+    target = home.backups / f"replaced-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    target.mkdir(mode=0o700)
+    for file in present:
+        file.rename(target / file.name)
+    fsync_directory(target)
+    fsync_directory(home.root)
+    return target
+
+
+def _recover(home: Home, replaced: Path | None) -> RestoreReport:
+    store = Store(home.database)
+    try:
+        store.migrate()
+        store.recovery.skip_versions(_SKIPPED_VERSIONS)
+        recovered = recover_on_startup(home, store)
+        sync = RunSync(store, home)
+        for job in store.holding():
+            sync.read_journal(job)
+        return RestoreReport(sum(store.totals().jobs.values()), recovered, replaced)
+    finally:
+        store.close()

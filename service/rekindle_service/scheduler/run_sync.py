@@ -167,7 +167,7 @@ def _checkpoint_column(checkpoint: Checkpoint, code: Path) -> dict[str, Any]:
 
 
 def progress_columns(status: RankStatus) -> dict[str, Any]:
-    """As columns of the job. A step that is not reported (during a restore) leaves the last one shown."""
+    """Columns of the job. A step that is not reported (during a restore) leaves the last one shown."""
     step, steps, rate = status.step, status.steps, status.steps_per_second
     left = max(0, steps - step) / rate if step is not None and steps is not None and rate and rate > _MIN_RATE else None
     passing = {

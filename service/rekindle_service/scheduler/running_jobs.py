@@ -1,21 +1,149 @@
 """Jobs that hold slots: their journals are read, intents reach their keepers, and a lost keeper is replaced."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
+from rekindle.contract.files import read_json, write_json
+from rekindle.contract.job import RunIntent
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType, notify
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.config.home import Home, is_job_id
 from rekindle_service.launch.launcher import Launcher, LauncherReport
-from rekindle_service.launch.registry import Launchers
-from rekindle_service.scheduler.intents import IntentWriter
-from rekindle_service.scheduler.isolation import IsolatedRunner
-from rekindle_service.scheduler.job_end import JobEnd
+from rekindle_service.launch.registry import Launchers, launcher_of, takes_slots
+from rekindle_service.machine.slots import Machine, cuda_visible_devices
+from rekindle_service.retention.deletions import free_memory
+from rekindle_service.scheduler.limited_runner import LimitedRunner
 from rekindle_service.scheduler.run_sync import RunSync
 from rekindle_service.store import Store
+from rekindle_service.store.mutations import is_stopping
 from rekindle_service.store.tables import Job
 
+_LEAVING_SECONDS = 10.0  # that the keeper of an earlier run may take to end
 _PROGRESS_INTERVAL = 0.5  # seconds between two reads of the ranks' status
+
+
+class JobEnd:
+    """Nothing happens to a job whose state has changed meanwhile. All raise StorageError."""
+
+    def __init__(self, store: Store, home: Home) -> None:
+        self._store, self._home = store, home
+
+    def fail(self, job: Job, message: str, log: str) -> None:
+        """Its keeper cannot be started; ``log``: the end of the keeper's log."""
+        outcome = Outcome(OutcomeClass.LAUNCH_ERROR, message, retryable=False, evidence={"keeper_log": log})
+        self._end(job, JobState.FAILED, outcome, f"{OutcomeClass.LAUNCH_ERROR}: {message}")
+
+    def cancel(self, job: Job, message: str, reason: str) -> None:
+        """``message`` is that of the outcome, ``reason`` that of the event."""
+        outcome = Outcome(OutcomeClass.CANCELLED, message, retryable=False)
+        self._end(job, JobState.CANCELLED, outcome, reason)
+
+    def cancel_new(self, jobs: Sequence[Job], message: str, reason: str) -> None:
+        """Cancel many jobs that have never run, and so have nothing outside their directories."""
+        outcome = Outcome(OutcomeClass.CANCELLED, message, retryable=False)
+        end = _columns(outcome)
+        ids = [job.id for job in jobs]
+        self._store.transition_all(ids, JobState.CANCELLED, expected={JobState.QUEUED}, reason=reason, **end)
+
+    def requeue_held(self, job: Job, notice: str | None) -> None:
+        """Back to the queue, where it waits until it is released."""
+        reason = notice or "held while no keeper of it ran"
+        outcome = Outcome(OutcomeClass.PREEMPTED, reason, retryable=False).to_json()
+        columns: dict[str, Any] = {"intent": JobIntent.HOLD, "notice": notice, "devices": [], "next_try_at": None}
+        self._store.transition(job.id, JobState.QUEUED, expected={job.state}, reason=reason, outcome=outcome, **columns)
+
+    def _end(self, job: Job, to: JobState, outcome: Outcome, reason: str) -> None:
+        if self._store.transition(job.id, to, expected={job.state}, reason=reason, **_columns(outcome)) is not None:
+            free_memory(self._home.run_dir(job.id))
+
+
+def _columns(outcome: Outcome) -> dict[str, Any]:
+    """Columns to set when a job ends."""
+    return {"outcome": outcome.to_json(), "devices": [], "ended_at": time.time()}
+
+
+class IntentWriter:
+    """One thread at a time may call it for one job."""
+
+    def __init__(
+        self,
+        home: Home,
+        healthy_seconds: float,
+        log_bytes: int | None,
+        host_timeout: float,
+        machine: Machine,
+    ) -> None:
+        self._home, self._machine = home, machine
+        self._healthy_seconds, self._log_bytes, self._host_timeout = healthy_seconds, log_bytes, host_timeout
+        self._leaving: dict[str, tuple[int, float]] = {}  # by job: its run, and since when an earlier one's keeper ends
+
+    def forget(self, holding: set[str]) -> None:
+        """All jobs but these."""
+        self._leaving = {job_id: leaving for job_id, leaving in self._leaving.items() if job_id in holding}
+
+    def propagate(self, job: Job) -> None:
+        """To the keeper of this run only: one of an earlier run that is about to end must not act on it."""
+        stored = read_json(self._home.run_dir(job.id).intent)
+        if not self._is_of_earlier_run(job, stored):
+            self._write(job, stored)
+
+    def _is_of_earlier_run(self, job: Job, stored: object) -> bool:
+        """Whether ``stored`` is for a keeper that is still about to end; a job may have written anything there."""
+        run = stored.get("run") if isinstance(stored, dict) else None
+        if type(run) is not int or run >= job.run:
+            return False
+        known, since = self._leaving.get(job.id, (None, 0.0))
+        if known != job.run:
+            since = time.monotonic()
+            self._leaving[job.id] = job.run, since
+        return time.monotonic() - since < _LEAVING_SECONDS
+
+    def write(self, job: Job) -> None:
+        """Before a keeper is launched, for which it is. Raises OSError."""
+        self._write(job, read_json(self._home.run_dir(job.id).intent))
+
+    def _write(self, job: Job, stored: object) -> None:
+        """A pending request to stop is sent again every time: a server may have died between writing and notifying."""
+        run_dir = self._home.run_dir(job.id)
+        is_held = job.intent is JobIntent.HOLD  # after it had left the queue
+        is_displaced = job.intent is JobIntent.RUN and is_stopping(job)
+        devices = job.wanted_devices or job.devices
+        intent = RunIntent(
+            JobIntent.DRAIN if is_held or is_displaced else job.intent,
+            job.run,
+            devices,
+            job.max_failures,
+            _chosen_snapshot(job),
+            self._healthy_seconds,
+            self._log_bytes,
+            launch=job.launch_number,
+            host_timeout=self._host_timeout,
+            gpus=self._gpus(job, devices),
+            reason=job.displaced["reason"] if job.displaced and job.intent is JobIntent.RUN else None,
+            excluded={host: node["reason"] for host, node in (job.slurm or {}).get("excluded", {}).items()},
+        )
+        changed = stored != intent.to_json()
+        if changed:
+            self._leaving.pop(job.id, None)
+            if run_dir.intent.is_dir() and not run_dir.intent.is_symlink():
+                run_dir.intent.rename(run_dir.root / f".{run_dir.intent.name}.{time.time_ns()}")  # the job has made it
+            write_json(run_dir.intent, intent.to_json())
+        if (changed or intent.intent is not JobIntent.RUN) and not launcher_of(job.spec).is_remote:
+            notify(run_dir, ControlMessage(MessageType.INTENT))
+
+    def _gpus(self, job: Job, devices: list[str]) -> list[str] | None:
+        """The devices as the keeper is to name them to the ranks; None where it has no say in that."""
+        if not takes_slots(job.spec) or job.spec.device_kind != "cuda":
+            return None
+        return cuda_visible_devices(self._machine.slots, devices).split(",")
+
+
+def _chosen_snapshot(job: Job) -> int | None:
+    """The step that this run begins from; a choice for an earlier run was applied then."""
+    return job.rewind["step"] if job.rewind.get("run") == job.run else None
 
 
 class RunningJobs:
@@ -25,7 +153,7 @@ class RunningJobs:
         self,
         store: Store,
         home: Home,
-        runner: IsolatedRunner,
+        runner: LimitedRunner,
         intents: IntentWriter,
         launchers: Launchers,
         on_end: Callable[[], None],
@@ -44,7 +172,7 @@ class RunningJobs:
             launcher.detach()
 
     def reconcile(self) -> None:
-        """All of them, each by the runner. Raises StorageError."""
+        """Reconcile each job by the runner. Raises StorageError."""
         jobs = self._store.holding()
         holding = {job.id for job in jobs}
         for launcher in self._launchers:

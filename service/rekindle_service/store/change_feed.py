@@ -32,11 +32,11 @@ class ChangeFeed:
             return last_value(session, "version")
 
     def tombstones(self, since: int, limit: int = 500) -> list[Event]:
-        """The events of at most ``limit`` deletions after version ``since``, oldest first."""
+        """The events of the first ``limit`` deletions after version ``since``."""
         return self._database.rows(_tombstones(since, limit))
 
     def changes(self, since: int, limit: int = 500) -> Changes:
-        """At most ``limit`` jobs changed and ids deleted after version ``since``, in the order of the change."""
+        """The first ``limit`` jobs changed and ids deleted after version ``since``, in the order of the change."""
         query = select(Job).where(col(Job.version) > since).order_by(col(Job.version)).limit(limit)
         with self._database.reading() as session:
             jobs = list(session.exec(query))
@@ -53,7 +53,7 @@ class ChangeFeed:
         )
 
     def events(self, since: int, limit: int) -> list[Event]:
-        """At most ``limit`` events of any job after the event or version ``since``, oldest first."""
+        """The first ``limit`` events of any job after the event or version ``since``, oldest first."""
         query = select(Event).where(col(Event.id) > since).order_by(col(Event.id)).limit(limit)
         return self._database.rows(query)
 

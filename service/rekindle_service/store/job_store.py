@@ -333,7 +333,7 @@ class Store(Database):
 
 
 def _end_attempts(session: Session, job_id: str) -> None:
-    """Those whose keeper can write no end any more; one of a later run corrects what it knows better."""
+    """End the attempts whose keeper can write no end any more; one of a later run corrects what it knows better."""
     outcome = Outcome(OutcomeClass.KEEPER_LOST, "Its keeper ended without a record of it.").to_json()
     open_attempts = select(Attempt).where(Attempt.job_id == job_id, col(Attempt.ended_at).is_(None))
     for attempt in session.exec(open_attempts):

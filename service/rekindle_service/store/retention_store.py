@@ -67,7 +67,7 @@ class RetentionStore:
             yield from (JobEntry(*row) for row in rows)
 
     def changes(self, since: int, limit: int = 2000) -> JobChanges:
-        """At most ``limit`` jobs that were changed after version ``since``, and those that were deleted meanwhile."""
+        """The first ``limit`` jobs that were changed after version ``since``, and what was deleted meanwhile."""
         columns = [getattr(Job, name) for name in ("version", *JobEntry._fields)]
         changed = select(*columns).where(col(Job.version) > since).order_by(col(Job.version)).limit(limit)
         with self._database.reading() as session:
@@ -121,7 +121,7 @@ class RetentionStore:
 
 
 def _old(before: float, kept_tombstones: Collection[str]) -> list[ColumnElement[bool]]:
-    """Of no job that is queued or runs."""
+    """Conditions for old events, none of a job that is queued or runs."""
     unfinished = exists().where(col(Job.id) == col(Event.job_id), col(Job.state).not_in(TERMINAL))
     kept = (col(Event.kind) == _TOMBSTONE) & col(Event.job_id).in_(kept_tombstones)
     return [col(Event.at) < before, ~unfinished, ~kept]

@@ -79,7 +79,7 @@ ARCHIVED = text("archived_at IS NOT NULL")
 
 
 def _partial_index(name: str, condition: TextClause, *columns: str) -> Index:
-    """Of the rows that ``condition`` holds for, alone."""
+    """An index of the rows for which ``condition`` holds, alone."""
     return Index(f"ix_job_{name}", *columns, sqlite_where=condition)
 
 

@@ -20,7 +20,7 @@ from rekindle_service.config.home import Home, HomeInUseError
 from rekindle_service.loading import collector_paused
 
 if TYPE_CHECKING:
-    from rekindle_service.scheduler.restore import Restored
+    from rekindle_service.scheduler.recovery import RestoreReport
 
 
 # --- server
@@ -222,7 +222,7 @@ def restore(
 
     Jobs submitted since are kept: what their run directories record is added. No server may run in this home.
     """
-    from rekindle_service.scheduler.restore import restore as restore_database
+    from rekindle_service.scheduler.recovery import restore as restore_database
 
     home = server_settings_of(context).home_dir
     if not yes and not confirmed(f"Replace the database by {file}? The present one is kept in the home's backups."):
@@ -235,7 +235,7 @@ def rebuild(context: typer.Context, yes: YesOption = False, output: OutputOption
 
     Tokens, events and the audit log are not in them and are lost. No server may run in this home.
     """
-    from rekindle_service.scheduler.restore import rebuild as rebuild_database
+    from rekindle_service.scheduler.recovery import rebuild as rebuild_database
 
     home = server_settings_of(context).home_dir
     if not yes and not confirmed("Make a new database? The present one is kept in the home's backups."):
@@ -243,7 +243,7 @@ def rebuild(context: typer.Context, yes: YesOption = False, output: OutputOption
     _report(_carry_out(rebuild_database, home), output)
 
 
-def _carry_out(action: "Callable[[Home], Restored]", home: Home) -> "Restored":
+def _carry_out(action: "Callable[[Home], RestoreReport]", home: Home) -> "RestoreReport":
     from rekindle_service.config.logging_config import configure_logging
     from rekindle_service.store import CorruptDatabaseError, StorageError
 
@@ -257,7 +257,7 @@ def _carry_out(action: "Callable[[Home], Restored]", home: Home) -> "Restored":
         raise ProblemError({"detail": str(error)}) from error
 
 
-def _report(restored: "Restored", output: Output) -> None:
+def _report(restored: "RestoreReport", output: Output) -> None:
     found = restored.recovered
     answer = {"jobs": restored.jobs, "replaced": restored.replaced and str(restored.replaced), **asdict(found)}
     if print_answer(output, answer, [*found.held, *found.started, *found.older]):

@@ -65,7 +65,7 @@ class _Worker:
             call.done.set()
 
 
-class IsolatedRunner:
+class LimitedRunner:
     """Runs actions one after the other, each for a limited time; only one thread calls it.
 
     An action that is not done within ``limit`` seconds is left to its thread, which is replaced: what follows does not

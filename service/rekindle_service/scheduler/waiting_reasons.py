@@ -8,7 +8,7 @@ from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.job_wording import STATE_PHRASES
 from rekindle_service.launch.registry import takes_slots
 from rekindle_service.machine.slots import Machine
-from rekindle_service.scheduler.backfill import UNKNOWN, Reservation
+from rekindle_service.scheduler.allocation import UNKNOWN, Reservation
 from rekindle_service.store.tables import Job
 
 HELD = "held: it starts when it is resumed"
@@ -112,13 +112,13 @@ def lack(spec: JobSpec, free: int) -> str:
 
 
 def first_in_line(job: Job, free: int, made: Reservation) -> str:
-    """Of a job that has a reservation: what it lacks, and which job has to end."""
+    """What a job with a reservation lacks, and which job has to end."""
     ends = "" if made.at == UNKNOWN or made.last is None else f", until #{made.last.number} ends"
     return lack(job.spec, free) + ends
 
 
 def behind(job: Job, free: int, before: Reservation) -> str:
-    """Of a job after one that has a reservation: ``behind #24, which needs 3 slots`` where it would fit."""
+    """Why a job after one with a reservation waits: ``behind #24, which needs 3 slots`` where it would fit."""
     first = f"behind #{before.job.number}"
     if free < job.spec.min_devices:
         return f"{lack(job.spec, free)}, {first}"

@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from e2e.waiting import until
-from rekindle_service.scheduler.isolation import IsolatedRunner
+from rekindle_service.scheduler.limited_runner import LimitedRunner
 
 
 class Shown(dict):
@@ -39,7 +39,7 @@ def make(shown):
     made = []
 
     def make(limit=30.0, **options):
-        made.append(IsolatedRunner(limit, shown, **options))
+        made.append(LimitedRunner(limit, shown, **options))
         return made[-1]
 
     yield make
