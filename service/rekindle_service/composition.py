@@ -4,10 +4,8 @@ import os
 import sys
 import threading
 import time
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
 from functools import partial
-from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import structlog
@@ -37,7 +35,7 @@ from rekindle_service.launch.registry import Launchers
 from rekindle_service.machine.gpu_report import GpuProbe
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.machine.monitor import MachineMonitor
-from rekindle_service.machine.slots import Machine, find_machine
+from rekindle_service.machine.slots import find_machine
 from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.retention.pruner import Pruner
@@ -57,68 +55,128 @@ class CannotServeError(Exception):
     """The server cannot start; the message says what to change."""
 
 
-class _Closable(Protocol):
-    def close(self) -> object: ...
+class ServerParts:
+    """The parts of a server that has its home. Nothing runs before ``start``; the stack closes them, the last first."""
 
-
-_Part = TypeVar("_Part", bound=_Closable)
-
-
-@dataclass(frozen=True, slots=True)
-class _Devices:
-    """The slots of this machine, and what watches them."""
-
-    machine: Machine
-    states: DeviceStates
-    monitor: MachineMonitor
-    watch: DeviceWatch
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Of a server that has its home. Nothing runs before ``start``; closed in the reverse order of their making."""
-
-    state: AppState
-    maintenance: Maintenance
-    devices: _Devices
-    reconciler: Reconciler
-    spares: SpareKeepers | None
-    launcher: KeeperLauncher
+    def __init__(self, settings: Settings, token: str, isolation: Isolation, stack: ExitStack) -> None:
+        """``token`` is the administrator's. Raises CannotServeError."""
+        self._settings, self._isolation, self._stack = settings, isolation, stack
+        self._home = home = settings.home_dir
+        self._quotas = Quotas(settings.quotas, settings.max_queued)
+        self._store = store = _open_store(home, stack)
+        backups = Maintenance(store.check, store.verify, store.backups, settings.backup_hours, settings.backups_kept)
+        self._maintenance = stack.enter_context(closing(backups))
+        if isolation.users:
+            home.close_files()
+        self._machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
+        self._devices = DeviceStates(store, self._machine, DeviceHealth())
+        self._watch_devices()
+        self._spares = self._spare_keepers()
+        affinity, worker_path = Affinity(settings.affinity), prepare_worker_path(home)
+        self._keepers = KeeperLauncher(home, self._machine, worker_path, isolation, affinity, self._spares)
+        python = _interpreter_check(isolation, home)
+        parts = LauncherParts(store, home, settings, self._machine, isolation, self._keepers, python)
+        self._launchers = Launchers.create(parts)
+        self._reconciler = stack.enter_context(closing(self._make_reconciler()))
+        self.state = self._app_state(token)
+        stack.callback(start_dispatchers(store, settings.notify))
 
     def start(self) -> None:
-        """What is known of the devices first: it decides which of them the jobs get. Raises CannotServeError."""
+        """Start with what is known of the devices: it decides which of them the jobs get. Raises CannotServeError."""
         try:
-            self.devices.states.refresh()
-            self.devices.watch.start()
-            self.reconciler.start()
+            self._devices.refresh()
+            self._watch.start()
+            self._reconciler.start()
         except StorageError as error:
             raise CannotServeError(str(error)) from error
-        if self.spares is not None:
-            launcher = self.launcher
-            self.spares.start(*default_keys(launcher.worker_path, launcher.machine, launcher.isolation))
-        self.maintenance.start()
-        self.devices.monitor.start()
+        if self._spares is not None:
+            self._spares.start(*default_keys(self._keepers.worker_path, self._machine, self._isolation))
+        self._maintenance.start()
+        self._monitor.start()
         self.state.retention.start()
 
+    def _watch_devices(self) -> None:
+        probe = GpuProbe([slot.uuid for slot in self._machine.slots if slot.uuid])
+        monitor = MachineMonitor(self._machine, self._home.root, probe.readings)
+        self._monitor = self._stack.enter_context(closing(monitor))
+        find_again = partial(find_machine, 0, exclude=self._settings.excluded_devices)
+        watch = DeviceWatch(self._store, self._home, self._devices, probe, find_again)
+        self._watch = self._stack.enter_context(closing(watch))
 
-def make_parts(settings: Settings, token: str, isolation: Isolation, stack: ExitStack) -> Parts:
-    """Of a home that is ours, whose ``token`` is the administrator's. Raises CannotServeError."""
-    home = settings.home_dir
-    store = _open_store(home, stack)
-    maintenance = _closing(
-        stack, Maintenance(store.check, store.verify, store.backups, settings.backup_hours, settings.backups_kept)
-    )
-    if isolation.users:
-        home.close_files()
-    devices = _devices(settings, home, store, stack)
-    spares = _spare_keepers(settings, isolation, stack)
-    worker_path = prepare_worker_path(home)
-    launcher = KeeperLauncher(home, devices.machine, worker_path, isolation, Affinity(settings.affinity), spares)
-    launchers = _launchers(settings, home, store, devices.machine, isolation, launcher)
-    reconciler = _closing(stack, _reconciler(settings, home, store, devices.states, launchers))
-    state = _app_state(settings, store, devices, isolation, launchers, reconciler, token, stack)
-    stack.callback(start_dispatchers(store, settings.notify))
-    return Parts(state, maintenance, devices, reconciler, spares, launcher)
+    def _spare_keepers(self) -> SpareKeepers | None:
+        """None where jobs have other rights than this server, or fewer: its processes have its own."""
+        if self._settings.spare_keepers == 0 or not self._isolation.is_empty:
+            return None
+        environment = clean_environment(os.environ)
+        spares = SpareKeepers(self._settings.spare_keepers, self._settings.spare_memory, environment)
+        return self._stack.enter_context(closing(spares))
+
+    def _make_reconciler(self) -> Reconciler:
+        settings = self._settings
+        reconciler = Reconciler(
+            self._store,
+            self._home,
+            self._machine,
+            self._launchers,
+            healthy_seconds=settings.healthy_seconds,
+            log_bytes=settings.log_bytes,
+            host_timeout=settings.host_timeout,
+            device_health=self._devices.health,
+            displacement=DisplacementRules(settings.preemption, settings.min_run_seconds, self._quotas),
+            quotas=self._quotas,
+            fair_share_days=settings.fair_share_days,
+        )
+        self._devices.health.on_change = reconciler.wake
+        return reconciler
+
+    def _app_state(self, token: str) -> AppState:
+        settings, reconciler = self._settings, self._reconciler
+        retention = Pruner(self._home, self._store, reconciler.deletions, Rules.of(settings))
+        return AppState(
+            home=self._home,
+            store=self._store,
+            machine=self._machine,
+            devices=self._devices,
+            monitor=self._monitor,
+            retention=self._stack.enter_context(closing(retention)),
+            submitter=self._submitter(),
+            access=self._access_control(token),
+            host=settings.host,
+            public_host=urlsplit(settings.public_url).hostname if settings.public_url else None,
+            max_bundle_bytes=settings.bundle_bytes,
+            started_at=time.time(),
+            stopping=threading.Event(),
+            wake=reconciler.wake,
+            scheduler_health=reconciler.health,
+            prospect=reconciler.prospect,
+            isolation=self._isolation.describe(),
+            quotas=self._quotas,
+            fair_share_days=settings.fair_share_days,
+        )
+
+    def _submitter(self) -> Submitter:
+        return Submitter(
+            self._store,
+            self._home,
+            self._launchers,
+            check_out,
+            EditableModules(isolated=self._isolation.hides_the_server),
+            quotas=self._quotas,
+            scheduler_problem=lambda: self._reconciler.health().problem(),
+        )
+
+    def _access_control(self, token: str) -> AccessControl:
+        settings = self._settings
+        access = AccessControl(
+            self._store,
+            token,
+            private_jobs=settings.private_jobs,
+            max_priority=settings.max_priority,
+            request_rate=settings.request_rate,
+            socket_scope=Scope(settings.socket_scope) if settings.socket_group else None,
+        )
+        access.start()
+        return self._stack.enter_context(closing(access))
 
 
 def make_isolation(settings: Settings) -> Isolation:
@@ -142,109 +200,8 @@ def own_home(home: Home, stack: ExitStack) -> str:
     except OSError as error:
         raise _unusable(home, error) from error
     watch = PeriodicThread("lock", lock.restore, _LOCK_INTERVAL, f"{home.server_lock} cannot be locked again")
-    _closing(stack, watch).start()
+    stack.enter_context(closing(watch)).start()
     return token
-
-
-def _closing(stack: ExitStack, part: _Part) -> _Part:
-    stack.callback(part.close)
-    return part
-
-
-def _devices(settings: Settings, home: Home, store: Store, stack: ExitStack) -> _Devices:
-    machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
-    find_again = partial(find_machine, 0, exclude=settings.excluded_devices)
-    probe = GpuProbe([slot.uuid for slot in machine.slots if slot.uuid])
-    states = DeviceStates(store, machine, DeviceHealth())
-    monitor = _closing(stack, MachineMonitor(machine, home.root, probe.readings))
-    return _Devices(machine, states, monitor, _closing(stack, DeviceWatch(store, home, states, probe, find_again)))
-
-
-def _app_state(
-    settings: Settings,
-    store: Store,
-    devices: _Devices,
-    isolation: Isolation,
-    launchers: Launchers,
-    reconciler: Reconciler,
-    token: str,
-    stack: ExitStack,
-) -> AppState:
-    home = settings.home_dir
-    return AppState(
-        home=home,
-        store=store,
-        machine=devices.machine,
-        devices=devices.states,
-        monitor=devices.monitor,
-        retention=_closing(stack, Pruner(home, store, reconciler.deletions, Rules.of(settings))),
-        submitter=_submitter(settings, home, store, launchers, isolation, reconciler),
-        access=_access_control(settings, store, token, stack),
-        host=settings.host,
-        public_host=urlsplit(settings.public_url).hostname if settings.public_url else None,
-        max_bundle_bytes=settings.bundle_bytes,
-        started_at=time.time(),
-        stopping=threading.Event(),
-        wake=reconciler.wake,
-        scheduler_health=reconciler.health,
-        prospect=reconciler.prospect,
-        isolation=isolation.describe(),
-        quotas=_quotas(settings),
-        fair_share_days=settings.fair_share_days,
-    )
-
-
-def _spare_keepers(settings: Settings, isolation: Isolation, stack: ExitStack) -> SpareKeepers | None:
-    """None where jobs have other rights than this server, or fewer: its processes have its own."""
-    if settings.spare_keepers == 0 or not isolation.is_empty:
-        return None
-    spares = SpareKeepers(settings.spare_keepers, settings.spare_memory, clean_environment(os.environ))
-    return _closing(stack, spares)
-
-
-def _launchers(
-    settings: Settings, home: Home, store: Store, machine: Machine, isolation: Isolation, start_keeper: KeeperLauncher
-) -> Launchers:
-    check_python = _interpreter_check(isolation, home)
-    return Launchers.create(LauncherParts(store, home, settings, machine, isolation, start_keeper, check_python))
-
-
-def _reconciler(
-    settings: Settings, home: Home, store: Store, devices: DeviceStates, launchers: Launchers
-) -> Reconciler:
-    reconciler = Reconciler(
-        store,
-        home,
-        devices.machine,
-        launchers,
-        healthy_seconds=settings.healthy_seconds,
-        log_bytes=settings.log_bytes,
-        host_timeout=settings.host_timeout,
-        device_health=devices.health,
-        displacement=DisplacementRules(settings.preemption, settings.min_run_seconds, _quotas(settings)),
-        quotas=_quotas(settings),
-        fair_share_days=settings.fair_share_days,
-    )
-    devices.health.on_change = reconciler.wake
-    return reconciler
-
-
-def _quotas(settings: Settings) -> Quotas:
-    return Quotas(settings.quotas, settings.max_queued)
-
-
-def _submitter(
-    settings: Settings, home: Home, store: Store, launchers: Launchers, isolation: Isolation, reconciler: Reconciler
-) -> Submitter:
-    return Submitter(
-        store,
-        home,
-        launchers,
-        check_out,
-        EditableModules(isolated=isolation.hides_the_server),
-        quotas=_quotas(settings),
-        scheduler_problem=lambda: reconciler.health().problem(),
-    )
 
 
 def _interpreter_check(isolation: Isolation, home: Home) -> InterpreterCheck:
@@ -273,16 +230,3 @@ def _open_store(home: Home, stack: ExitStack) -> Store:
     except StorageError as error:
         raise CannotServeError(str(error)) from error
     return store
-
-
-def _access_control(settings: Settings, store: Store, token: str, stack: ExitStack) -> AccessControl:
-    access = AccessControl(
-        store,
-        token,
-        private_jobs=settings.private_jobs,
-        max_priority=settings.max_priority,
-        request_rate=settings.request_rate,
-        socket_scope=Scope(settings.socket_scope) if settings.socket_group else None,
-    )
-    access.start()
-    return _closing(stack, access)

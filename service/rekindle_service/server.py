@@ -12,7 +12,7 @@ import structlog
 
 from rekindle_service.api.app import create_app
 from rekindle_service.api.pages import prepare_pages
-from rekindle_service.composition import CannotServeError, make_isolation, make_parts, own_home
+from rekindle_service.composition import CannotServeError, ServerParts, make_isolation, own_home
 from rekindle_service.config.home import Home, HomeInUseError
 from rekindle_service.config.logging_config import configure_logging
 from rekindle_service.config.settings import Settings
@@ -46,7 +46,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     raise_file_limit()
     isolation = make_isolation(settings)
     token = own_home(settings.home_dir, stack)
-    parts = make_parts(settings, token, isolation, stack)
+    parts = ServerParts(settings, token, isolation, stack)
     listener = _listener(settings)
     stack.callback(listener.close)
     unix_listeners = _unix_listener(settings, stack)

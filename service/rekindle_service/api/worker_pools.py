@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class WorkerPool:
-    """At most ``threads`` calls at a time; ``waiting`` more wait for a thread, and the next is refused."""
+    """Runs ``threads`` calls at a time; ``waiting`` more wait for a thread, and the next is refused."""
 
     def __init__(self, purpose: str, *, threads: int, waiting: int) -> None:
         self._purpose = purpose

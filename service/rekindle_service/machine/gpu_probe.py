@@ -90,7 +90,7 @@ class _Events:
         self._found: list[tuple[str, int]] = []
 
     def wait(self, seconds: float) -> None:
-        """At most; until the next event."""
+        """Wait for the next event, ``seconds`` at most."""
         if self._set is None:
             time.sleep(seconds)
             return

@@ -53,7 +53,7 @@ class DeviceHealth:
             return {**self._in_use, **self._failed}
 
     def failed(self) -> dict[str, str]:
-        """As ``unusable``, without the slots that are only in use by somebody else."""
+        """The reasons of ``unusable``, without the slots that are only in use by somebody else."""
         with self._lock:
             return dict(self._failed)
 

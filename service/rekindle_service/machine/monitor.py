@@ -126,7 +126,7 @@ def downsample(samples: list[MonitorSample]) -> list[MonitorSample]:
 
 
 def evenly_spaced(samples: list[T], maximum: int) -> list[T]:
-    """At most ``maximum`` of ``samples``, evenly spaced, always with the last."""
+    """Choose up to ``maximum`` of ``samples``, evenly spaced, always with the last."""
     step = max(1, -(-len(samples) // maximum))
     return samples[::-1][::step][::-1]
 

@@ -313,7 +313,7 @@ def free_shares(
 
 
 def slots_with_room(slots: Iterable[Slot], free: Mapping[str, float], share: float) -> list[Slot]:
-    """Those of ``slots`` of which ``share`` is free, in their order; of a whole one, nothing is in use."""
+    """The ``slots`` of which ``share`` is free, in their order; of a whole one, nothing is in use."""
     return [slot for slot in slots if free.get(slot.name, 0.0) + _ROUNDING >= share]
 
 

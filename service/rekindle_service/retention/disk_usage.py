@@ -164,12 +164,6 @@ def _known(seen: set[int], status: os.stat_result) -> bool:
     return known
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    version: int  # of the job: what does not run and was not pruned stays as it is
-    at: float  # time.monotonic()
-
-
 class DiskMeter:
     """Thread-safe. ``start`` starts a thread that measures all jobs, those that do not run once.
 
@@ -179,7 +173,7 @@ class DiskMeter:
     def __init__(self, home: Home, store: Store) -> None:
         self._home, self._store = home, store
         self._ledger = UsageLedger()
-        self._measured: dict[str, _Measured] = {}
+        self._measured: dict[str, tuple[int, float]] = {}  # versions, and when (time.monotonic())
         self._unmeasured: set[str] = set()  # changed, or never measured
         self._running: set[str] = set()  # measured again and again
         self._version = 0  # of the latest change of a job that is known
@@ -206,11 +200,13 @@ class DiskMeter:
 
     def of(self, job: JobEntry) -> JobBytes:
         """The space of the job, measured now unless it is known and recent."""
-        measured, usage = self._measured.get(job.id), self._ledger.usage(job.id)
-        if measured is None or usage is None or self._is_old(job, measured):
+        version, measured_at = self._measured.get(job.id, (None, 0.0))
+        usage = self._ledger.usage(job.id)
+        is_old = job.state in HOLDING_SLOTS and time.monotonic() - measured_at > _REFRESH
+        if usage is None or version != _version(job) or is_old:
             usage = measure_run(self._home.run_dir(job.id), self._thread.stopping)
             with self._lock:
-                self._measured[job.id] = _Measured(_version(job), time.monotonic())
+                self._measured[job.id] = _version(job), time.monotonic()
                 self._ledger.add(job.id, job.number, job.owner)
                 self._ledger.set(job.id, usage)
         return usage
@@ -226,10 +222,6 @@ class DiskMeter:
 
     def close(self) -> None:
         self._thread.close()
-
-    def _is_old(self, job: JobEntry, measured: _Measured) -> bool:
-        changed = measured.version != _version(job)
-        return changed or (job.state in HOLDING_SLOTS and time.monotonic() - measured.at > _REFRESH)
 
     def measure(self) -> None:
         """One round over the jobs that have changed and those that run."""
@@ -267,8 +259,8 @@ class DiskMeter:
 
     def _follow(self, job: JobEntry) -> None:
         self._ledger.add(job.id, job.number, job.owner)
-        measured = self._measured.get(job.id)
-        if measured is None or measured.version != _version(job):
+        version, _ = self._measured.get(job.id, (None, 0.0))
+        if version != _version(job):  # what does not run and was not pruned stays as it is
             self._unmeasured.add(job.id)
         if job.state in HOLDING_SLOTS:
             self._running.add(job.id)

@@ -103,6 +103,7 @@ def _question_marks(error: UnicodeError) -> tuple[str, int]:
 SAME_LENGTH = "rekindle-same-length"
 
 codecs.register_error(SAME_LENGTH, _question_marks)
+_DECODER = codecs.getincrementaldecoder("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def size_of(file: BinaryIO) -> int:
 
 
 def read_chunk(file: BinaryIO, offset: int, limit: int) -> ReadChunk:
-    """At most ``limit`` bytes from ``offset`` on, ending between two characters; where they were removed, what follows.
+    """Read up to ``limit`` bytes from ``offset`` on, ending between two characters; of a hole, what follows it.
 
     The rest of a character that is cut by the limit or not written yet is left to the next chunk, so joined chunks
     give the same text as one read. At the end of the file the next offset may therefore be less than its size.
@@ -137,20 +138,10 @@ def read_chunk(file: BinaryIO, offset: int, limit: int) -> ReadChunk:
         return ReadChunk("", min(offset, size_of(file)), min(offset, size_of(file)))
     offset = span.start
     data = os.pread(file.fileno(), min(max(limit, _MAX_CHARACTER), span.end - offset), offset)
-    ends_at_hole = offset + len(data) == span.end < size_of(file)
-    whole = data if ends_at_hole else data[: len(data) - _unfinished(data)]
-    return ReadChunk(whole.decode(errors=SAME_LENGTH), offset, offset + len(whole))
-
-
-def _unfinished(data: bytes) -> int:
-    """How many bytes at the end of ``data`` begin a UTF-8 character without ending it."""
-    for length in range(1, min(_MAX_CHARACTER, len(data) + 1)):
-        byte = data[-length]
-        if byte & 0xC0 == 0x80:
-            continue
-        needed = 2 if 0xC2 <= byte < 0xE0 else 3 if 0xE0 <= byte < 0xF0 else 4 if 0xF0 <= byte < 0xF5 else 1
-        return length if needed > length else 0
-    return 0
+    decoder = _DECODER(SAME_LENGTH)
+    text = decoder.decode(data, final=offset + len(data) == span.end < size_of(file))  # a hole follows
+    unfinished, _ = decoder.getstate()
+    return ReadChunk(text, offset, offset + len(data) - len(unfinished))
 
 
 def read_end(root: Path, path: Path, size: int) -> tuple[int, bytes] | None:
@@ -165,37 +156,25 @@ def read_end(root: Path, path: Path, size: int) -> tuple[int, bytes] | None:
 def tail_offset(file: BinaryIO, lines: int, limit: int) -> int:
     """Where the last ``lines`` lines begin, but never more than ``limit`` bytes before the end.
 
-    A last line without its newline counts as one. Reads backwards, block by block.
+    A last line without its newline counts as one.
     """
     size = size_of(file)
     if lines == 0:
         return size
     last = data_spans(file)[-1:]  # what is before a hole does not belong to the last lines
-    start = floor = max(size - limit, 0, *(span.start for span in last))
-    end, wanted = size, lines + (os.pread(file.fileno(), 1, max(size - 1, 0)) == b"\n")
-    while end > floor:
-        begin = max(end - _BLOCK, floor)
-        block = os.pread(file.fileno(), end - begin, begin)
-        found = block.count(b"\n")
-        if found >= wanted:
-            return begin + _nth_newline_from_the_end(block, wanted) + 1
-        wanted -= found
-        end = begin
-    return start + _continuation_bytes(file, start)
+    start = max(size - limit, 0, *(span.start for span in last))
+    data = os.pread(file.fileno(), size - start, start)
+    position = len(data) - data.endswith(b"\n")
+    for _ in range(lines):
+        position = data.rfind(b"\n", 0, position)
+        if position < 0:
+            return start + (_continuation_bytes(data) if start else 0)
+    return start + position + 1
 
 
-def _nth_newline_from_the_end(block: bytes, n: int) -> int:
-    position = len(block)
-    for _ in range(n):
-        position = block.rindex(b"\n", 0, position)
-    return position
-
-
-def _continuation_bytes(file: BinaryIO, offset: int) -> int:
-    """How many bytes at ``offset`` are the rest of a character that began before it; none at the very beginning."""
-    if offset == 0:
-        return 0
-    head = os.pread(file.fileno(), _MAX_CHARACTER - 1, offset)
+def _continuation_bytes(data: bytes) -> int:
+    """How many bytes at the beginning are the rest of a character."""
+    head = data[: _MAX_CHARACTER - 1]
     return next((index for index, byte in enumerate(head) if byte & 0xC0 != 0x80), len(head))
 
 

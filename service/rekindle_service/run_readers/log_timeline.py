@@ -133,7 +133,7 @@ def _record(_: Path) -> _GrowingRecord:
 
 
 def read_log_times(run_dir: RunDir, attempt: AttemptInfo) -> LogTimeline:
-    """Of all machines of the attempt, with what has been recorded until now; empty for an attempt without a record."""
+    """The timeline of all machines of the attempt until now; empty for an attempt without a record."""
     directory = run_dir.attempt(attempt.number)
     nodes = range(max(1, len(attempt.hosts)))
     return _record(directory.root).update(run_dir.root, [directory.log_times_of(node) for node in nodes])

@@ -184,7 +184,7 @@ class MergedLog(AbstractContextManager["MergedLog"]):
         return LinePage(lines, _after(lines, last), position if reached is None else reached, complete)
 
     def unfinished(self) -> list[TimedLine]:
-        """Of each log the last line that has no end yet, such as a progress bar or a prompt."""
+        """The last line of each log if it has no end yet, such as a progress bar or a prompt."""
         found = [self._unfinished(log) for log in self._logs]
         return [line for line in found if line is not None]
 

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from rekindle.contract.files import json_lines
 from rekindle.contract.run_dir.paths import RunDir
@@ -36,7 +36,7 @@ class Point(NamedTuple):
 
 
 def downsample(points: list[Point], max_points: int) -> list[Point]:
-    """At most ``max_points`` of them, as ``DownsampledSeries`` chooses."""
+    """Choose up to ``max_points`` of the points, as ``DownsampledSeries`` does."""
     if len(points) <= max_points:
         return points
     series = DownsampledSeries(max_points)
@@ -46,7 +46,7 @@ def downsample(points: list[Point], max_points: int) -> list[Point]:
 
 
 class DownsampledSeries:
-    """At most ``max_points`` points of a series, however many are added.
+    """Up to ``max_points`` points of a series, however many are added.
 
     Neighbouring points share a bucket, of which the lowest, the highest and one not finite are kept, so a spike or a
     NaN never disappears; when there are too many buckets, pairs are merged. The last point is always kept.
@@ -115,18 +115,20 @@ def metric_files(run_dir: RunDir, attempt: int) -> list[Path]:
 def read_metric_lines(root: Path, path: Path, offset: int) -> Iterator[MetricLine]:
     """Every complete, well-formed line from byte ``offset`` on of the file at ``path`` beneath ``root``."""
     with open_or_empty(root, path) as file:
-        for end, value in json_lines(file, offset, max_line=_MAX_LINE):
-            if (line := _parse(value, end)) is not None:
-                yield line
+        yield from _lines(file, offset, None)
+
+
+def _lines(file: BinaryIO, begin: int, end: int | None) -> Iterator[MetricLine]:
+    for offset, value in json_lines(file, begin, max_line=_MAX_LINE, end=end):
+        if (line := _parse(value, offset)) is not None:
+            yield line
 
 
 def _sampled_lines(root: Path, path: Path) -> Iterator[MetricLine]:
     """The lines of a file, of one beyond 64 MiB those in evenly spaced parts, so that no request takes minutes."""
     with open_or_empty(root, path) as file:
         for begin, end in _parts(size_of(file)):
-            for offset, value in json_lines(file, begin, max_line=_MAX_LINE, end=end):
-                if (line := _parse(value, offset)) is not None:
-                    yield line
+            yield from _lines(file, begin, end)
 
 
 def _parts(size: int) -> list[tuple[int, int | None]]:

@@ -144,7 +144,7 @@ class JobFeed:
     def _file_events(
         self, file: _FileKey, latest: int, start: Callable[[], int], read: Callable[[_Position], ServerSentEvent | None]
     ) -> Iterator[ServerSentEvent]:
-        """At most one; the file of an attempt is sent to its end before that of the next attempt begins."""
+        """Yield one event or none; the file of an attempt is sent to its end before that of the next attempt begins."""
         if file not in self._positions:
             self._positions[file] = _Position(latest, start())
         position = self._positions[file]

@@ -25,7 +25,7 @@ from rekindle_service.schemas.machine_json import (
     MachineSample,
     Memory,
 )
-from rekindle_service.store.tables import DeviceState, Job
+from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["devices"])
 
@@ -86,37 +86,27 @@ def _holders(state: AppState) -> dict[str, list[Job]]:
 def _devices_public(state: AppState, slots: Iterable[Slot], readable_by: str | None) -> list[DevicePublic]:
     """Jobs are not named where they must not be read."""
     holders, unusable, rows = _holders(state), state.devices.health.unusable(), state.devices.rows()
-    return [
-        _device_public(
-            slot, holders.get(slot.name, []), unusable.get(slot.name), rows.get(slot.name), state, readable_by
+    devices = []
+    for slot in slots:
+        held_by, row = holders.get(slot.name, []), rows.get(slot.name)
+        jobs = _readable(held_by, readable_by)
+        job = jobs[0] if jobs else None
+        devices.append(
+            DevicePublic(
+                **asdict(slot),
+                held=bool(held_by),
+                title=slot.model or f"{slot.device.upper()} slot {slot.index}",
+                job=None if job is None else job.id,
+                job_name=None if job is None else job.name,
+                job_state=None if job is None else job.state,
+                jobs=[each.id for each in jobs],
+                free_share=round(max(0.0, 1.0 - sum(each.spec.gpu_share for each in held_by)), 6),
+                unusable=unusable.get(slot.name),
+                disabled=Disabled(row.reason, row.at, row.by) if row is not None and row.reason else None,
+                users=list(state.devices.health.users(slot.name)),
+            )
         )
-        for slot in slots
-    ]
-
-
-def _device_public(
-    slot: Slot,
-    holders: list[Job],
-    unusable: str | None,
-    row: DeviceState | None,
-    state: AppState,
-    readable_by: str | None,
-) -> DevicePublic:
-    jobs = _readable(holders, readable_by)
-    job = jobs[0] if jobs else None
-    return DevicePublic(
-        **asdict(slot),
-        held=bool(holders),
-        title=slot.model or f"{slot.device.upper()} slot {slot.index}",
-        job=None if job is None else job.id,
-        job_name=None if job is None else job.name,
-        job_state=None if job is None else job.state,
-        jobs=[each.id for each in jobs],
-        free_share=round(max(0.0, 1.0 - sum(each.spec.gpu_share for each in holders)), 6),
-        unusable=unusable,
-        disabled=Disabled(row.reason, row.at, row.by) if row is not None and row.reason else None,
-        users=list(state.devices.health.users(slot.name)),
-    )
+    return devices
 
 
 @router.get("/machine")
