@@ -63,7 +63,11 @@ def bundle(path: str, files: Mapping[str, str], directory: str) -> str:
         return "".join(f"/* {each} */\n{_STYLE_IMPORT.sub('', files[each])}" for each in ordered)
     names = {each: f"module{number}" for number, each in enumerate(ordered)}
     here = posixpath.dirname(f"{directory}/{path}")
-    imported = [_import(each, names[each], here) for each in ordered if each in SEPARATE_MODULES]
+    imported = [
+        f"import * as {names[each]} from {json.dumps(posixpath.relpath(each, here))};\n"
+        for each in ordered
+        if each in SEPARATE_MODULES
+    ]
     urls = {each: posixpath.relpath(f"{directory}/{each}", here) for each in ordered}
     functions = [
         f"const {names[each]} = (() => {{\n{_body(each, files[each], names, urls[each])}{_return(files[each])}}})();\n"
@@ -71,10 +75,6 @@ def bundle(path: str, files: Mapping[str, str], directory: str) -> str:
         if each not in SEPARATE_MODULES
     ]
     return "".join([*imported, *functions, f"{{\n{_body(path, files[path], names, urls[path])}}}\n"])
-
-
-def _import(path: str, name: str, here: str) -> str:
-    return f"import * as {name} from {json.dumps(posixpath.relpath(path, here))};\n"
 
 
 def _in_order(path: str, files: Mapping[str, str], imports: re.Pattern[str]) -> list[str]:

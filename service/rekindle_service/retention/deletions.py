@@ -173,7 +173,8 @@ class Deletions:
         if deletion.run_dir is not None:
             free_memory(deletion.run_dir)
         if deletion.source is not None:
-            _move(deletion.source, deletion.trash)
+            with suppress(FileNotFoundError):  # an earlier try has done it
+                deletion.source.rename(deletion.trash)
         removal = remove_tree(deletion.trash, self._stopping.is_set)
         if not removal.done and not self._stopping.is_set():
             self._fail(deletion, removal.reason or "it was filled while it was removed")
@@ -204,9 +205,3 @@ def _keeper(run_dir: RunDir) -> int | None:
         if error.errno in (errno.ENXIO, errno.ENOTDIR, errno.ELOOP):
             return None
         raise
-
-
-def _move(source: Path, trash: Path) -> None:
-    """Rename ``source``; where an earlier try has done it, nothing happens."""
-    with suppress(FileNotFoundError):
-        source.rename(trash)

@@ -221,8 +221,8 @@ class Pruner:
         if time.monotonic() - self._pruned_at < _INTERVAL and self._home.lack_of_space() is None:
             return
         self._pruned_at = time.monotonic()
-        rules = self.rules if self._trusts_clock(time.time()) else _without_ages(self.rules)
-        self.prune(rules)
+        space_alone = Rules(owner_bytes=self.rules.owner_bytes, jobs_bytes=self.rules.jobs_bytes)
+        self.prune(self.rules if self._trusts_clock(time.time()) else space_alone)
 
     def _trusts_clock(self, now: float) -> bool:
         """False where the clock may be wrong: with a false year, every job would be older than any rule allows."""
@@ -235,11 +235,6 @@ class Pruner:
             return False
         self._store.retention.set_clock(now)
         return True
-
-
-def _without_ages(rules: Rules) -> Rules:
-    """The same rules with their limits of space alone."""
-    return Rules(owner_bytes=rules.owner_bytes, jobs_bytes=rules.jobs_bytes)
 
 
 def _needed(

@@ -34,9 +34,8 @@ class Span(NamedTuple):
 
 def data_spans(file: BinaryIO) -> list[Span]:
     """The spans of the file that have data, ascending; where the file system knows no holes, the whole file."""
-    size = os.fstat(file.fileno()).st_size
-    spans: list[Span] = []
-    position = 0
+    status = os.fstat(file.fileno())
+    size, spans, position = status.st_size, list[Span](), 0
     while position < size:
         if len(spans) == _MAX_SPANS:
             return [*spans, Span(position, size)]
@@ -44,15 +43,10 @@ def data_spans(file: BinaryIO) -> list[Span]:
             start = os.lseek(file.fileno(), position, os.SEEK_DATA)
             end = os.lseek(file.fileno(), start, os.SEEK_HOLE)
         except OSError:  # only a hole follows, or the file system cannot tell
-            return spans if spans or _is_hole(file) else [Span(0, size)]
+            return spans if spans or status.st_blocks == 0 else [Span(0, size)]
         spans.append(Span(start, min(end, size)))
         position = end
     return spans
-
-
-def _is_hole(file: BinaryIO) -> bool:
-    """Whether the file has no data at all."""
-    return os.fstat(file.fileno()).st_blocks == 0
 
 
 def span_at(file: BinaryIO, offset: int) -> Span | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.job import DRAINED_EXIT_CODE
@@ -129,7 +129,7 @@ def _read_rank(
     status, done = read_record(rank_dir.status, RankStatus, root), read_record(rank_dir.done, RankDone, root)
     error = read_record(rank_dir.error, RankError, root)
     process, exited = attempt.processes.get(rank), attempt.exits.get(rank)
-    known = _known_of(status, process)
+    known = {name: getattr(status or process, name, None) for name in _AS_REPORTED}  # at first what its keeper found
     if pids is not None and known["pid"] is not None:
         known["pid"] = pids.get(known["pid"])
     alive = not over and attempt.ended_at is None
@@ -155,11 +155,6 @@ def _devices_of(rank: int, attempt: AttemptInfo) -> str | None:
     """The slots of one rank."""
     each = len(attempt.devices) // max(1, attempt.world_size)
     return ", ".join(attempt.devices[rank * each : (rank + 1) * each]) or None
-
-
-def _known_of(status: RankStatus | None, process: RankProcess | None) -> dict[str, Any]:
-    """What the rank itself reports; before it does, what its keeper found."""
-    return {name: getattr(status or process, name, None) for name in _AS_REPORTED}
 
 
 _ENDED: dict[int | None, RankState] = {0: RankState.DONE, DRAINED_EXIT_CODE: RankState.DRAINED}

@@ -98,7 +98,9 @@ def read_log(
         file = stack.enter_context(_open_log(run_dir, attempt, rank, stream))
         if byte_range is None or (response := _raw_range(file, byte_range)) is None:
             response = _text_chunk(file, offset or 0, limit, tail)
-            _add_line_number(response, _log_path(run_dir, attempt, rank, stream), file)
+            path, begin = _log_path(run_dir, attempt, rank, stream), int(response.headers["X-Offset"])
+            if (number := line_number(path, file, begin)) is not None:
+                response.headers["X-Line"] = str(number)
             return response
         stack.pop_all()  # the response closes the file
         return response
@@ -122,11 +124,6 @@ def _text_chunk(file: BinaryIO, offset: int, limit: int, tail: int | None) -> Re
     if hole is not None:
         headers["X-Removed-From"] = str(hole.start)
     return Response(chunk.text, headers=headers, media_type=_TEXT)
-
-
-def _add_line_number(response: Response, path: Path, file: BinaryIO) -> None:
-    if (number := line_number(path, file, int(response.headers["X-Offset"]))) is not None:
-        response.headers["X-Line"] = str(number)
 
 
 def _raw_range(file: BinaryIO, header: str) -> Response | None:

@@ -5,7 +5,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
-from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.attempt_samples import LogName
 from rekindle.contract.run_dir.paths import STREAMS
 from rekindle.contract.states import HOLDING_SLOTS
@@ -17,7 +16,6 @@ from rekindle_service.run_readers.log_timeline import read_log_times
 from rekindle_service.run_readers.merged_log import LinePage, LogLevel, MergedLog, Position, ReadLimits, TimedLine
 from rekindle_service.run_readers.rank_rows import rank_numbers
 from rekindle_service.schemas.rank_json import LogLines, LogTime, LogTimesPublic
-from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["logs"])
 
@@ -72,7 +70,7 @@ def read_lines(
     """
     if sum(each is not None for each in (after, before, at)) > 1:
         raise invalid_field("at", "only one of after, before and at is possible", at, "several positions were given")
-    ended, limits = _has_ended(job, attempt), ReadLimits(limit)
+    ended, limits = attempt.ended_at is not None or job.state not in HOLDING_SLOTS, ReadLimits(limit)
     ranks = rank_numbers(run_dir, attempt)
     if rank is not None:
         require_rank(job, attempt, ranks, rank)
@@ -113,10 +111,6 @@ def _position(name: str, text: str) -> Position:
     except ValueError:
         rule = "must be `next` or `previous` of another answer"
         raise invalid_field(name, rule, text, f"{name} {rule}") from None
-
-
-def _has_ended(job: Job, attempt: AttemptInfo) -> bool:
-    return attempt.ended_at is not None or job.state not in HOLDING_SLOTS
 
 
 @router.get("/jobs/{job_id}/ranks/{rank}/log/times")
