@@ -106,7 +106,7 @@ class SubmissionError(Exception):
 
 
 class BusyError(Exception):
-    """As many requests of this kind are being processed as may be; the same request may succeed a little later."""
+    """Too many requests of this kind are being processed; the same request may succeed a little later."""
 
 
 LACKING = {

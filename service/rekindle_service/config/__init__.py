@@ -1,0 +1,1 @@
+"""Settings of server and client, the home directory, and the log of the server."""

@@ -1,0 +1,1 @@
+"""Logs, metrics, ranks and snapshots, read from the run directory of a job."""
