@@ -76,6 +76,11 @@ class Position(NamedTuple):
     offset: int
     anchor: int
 
+    @classmethod
+    def after(cls, log: LogName, end: int) -> Self:
+        """The position after the line or the range that ends at byte ``end``."""
+        return cls(log, end, end - 1)
+
     def __str__(self) -> str:
         return f"{self.log.rank}-{self.log.stream}-{self.offset}-{self.anchor}"
 
@@ -170,18 +175,21 @@ class MergedLog(AbstractContextManager["MergedLog"]):
         """The lines that came at ``at`` (seconds since the epoch) or later."""
         index = bisect_left(self._numbers, self._times.number_since(at))
         before = None if index == 0 else self._range(index - 1)
-        position = None if before is None else Position(before.log, before.end, before.end - 1)
+        position = None if before is None else Position.after(before.log, before.end)
         return self._forward(_Start(index), position, limits, accept)
 
     def before(self, position: Position | None, limits: ReadLimits, accept: Accept) -> LinePage:
         """The lines before ``position``, or the last ones."""
-        end = self._recorded + len(self._rest)
-        start = _Start(end - 1) if position is None else self._find(position)
-        read = self._lines_before(start)
-        lines, reached, complete = _take(read, limits, accept)
+        count = self._recorded + len(self._rest)
+        start = _Start(count - 1) if position is None else self._find(position)
+        lines, reached, complete = _take(self._lines(start, backwards=True), limits, accept)
         lines.reverse()
-        last = self._end if position is None else position
-        return LinePage(lines, _after(lines, last), position if reached is None else reached, complete)
+        after = position
+        if lines:
+            after = Position.after(LogName(lines[-1].rank, lines[-1].stream), lines[-1].end)
+        elif position is None and count:
+            after = Position.after(self._range(count - 1).log, self._range(count - 1).end)
+        return LinePage(lines, after, position if reached is None else reached, complete)
 
     def unfinished(self) -> list[TimedLine]:
         """The last line of each log if it has no end yet, such as a progress bar or a prompt."""
@@ -196,18 +204,10 @@ class MergedLog(AbstractContextManager["MergedLog"]):
         return TimedLine(*log, start, size, None, level_of(text), text) if text else None
 
     def _forward(self, start: _Start, position: Position | None, limits: ReadLimits, accept: Accept) -> LinePage:
-        lines, reached, complete = _take(self._lines_after(start), limits, accept)
+        lines, reached, complete = _take(self._lines(start, backwards=False), limits, accept)
         first = lines[0] if lines else None
         before = position if first is None else Position(LogName(first.rank, first.stream), first.offset, first.end - 1)
         return LinePage(lines, position if reached is None else reached, before, complete)
-
-    @property
-    def _end(self) -> Position | None:
-        count = self._recorded + len(self._rest)
-        if count == 0:
-            return None
-        last = self._range(count - 1)
-        return Position(last.log, last.end, last.end - 1)
 
     def _range(self, index: int) -> LogRange:
         return self._times[self._numbers[index]] if index < self._recorded else self._rest[index - self._recorded]
@@ -222,36 +222,21 @@ class MergedLog(AbstractContextManager["MergedLog"]):
         found = [index for index, each in enumerate(self._rest) if each.log == log and each.begin <= anchor < each.end]
         return _Start(self._recorded + (found[0] if found else len(self._rest)), offset)
 
-    def _lines_after(self, start: _Start) -> Iterator[tuple[Position, TimedLine | None]]:
-        for index in range(start.index, self._recorded + len(self._rest)):
+    def _lines(self, start: _Start, *, backwards: bool) -> Iterator[tuple[Position, TimedLine | None]]:
+        """Each line with the position that reading it reaches, and positions within long parts without any."""
+        last = self._recorded + len(self._rest) - 1
+        for index in range(min(start.index, last), -1, -1) if backwards else range(start.index, last + 1):
             log, begin, end, at = self._range(index)
             if index == start.index and start.offset is not None:
-                begin = max(begin, start.offset)
+                begin, end = (begin, min(end, start.offset)) if backwards else (max(begin, start.offset), end)
             file = self._files[log]
-            for found in lines_forward(file, begin, end):
+            for found in lines_backward(file, begin, end) if backwards else lines_forward(file, begin, end):
                 if isinstance(found, Scanned):
-                    yield Position(log, found.offset, found.offset - 1), None
+                    offset = found.offset
+                    yield Position(log, offset, offset) if backwards else Position.after(log, offset), None
                 else:
-                    yield Position(log, found.end, found.end - 1), _read(file, log, found, at)
-
-    def _lines_before(self, start: _Start) -> Iterator[tuple[Position, TimedLine | None]]:
-        for index in range(min(start.index, self._recorded + len(self._rest) - 1), -1, -1):
-            log, begin, end, at = self._range(index)
-            if index == start.index and start.offset is not None:
-                end = min(end, start.offset)
-            file = self._files[log]
-            for found in lines_backward(file, begin, end):
-                if isinstance(found, Scanned):
-                    yield Position(log, found.offset, found.offset), None
-                else:
-                    yield Position(log, found.start, found.end - 1), _read(file, log, found, at)
-
-
-def _after(lines: list[TimedLine], otherwise: Position | None) -> Position | None:
-    if not lines:
-        return otherwise
-    last = lines[-1]
-    return Position(LogName(last.rank, last.stream), last.end, last.end - 1)
+                    reached = Position(log, found.start, found.end - 1) if backwards else Position.after(log, found.end)
+                    yield reached, _read(file, log, found, at)
 
 
 def _read(file: BinaryIO, log: LogName, line: Line, at: float | None) -> TimedLine:
