@@ -12,8 +12,7 @@ from typer.main import get_command
 from rekindle.contract.job import JobSpec
 from rekindle.contract.job_options import SnapshotPolicy
 from rekindle_service.cli import source_code
-from rekindle_service.cli.commands.submit import parse_process_count
-from rekindle_service.cli.dry_run import validated_lines
+from rekindle_service.cli.commands.submit import parse_process_count, validated_lines
 from rekindle_service.cli.help_and_errors import words_before
 from rekindle_service.cli.job_request import (
     environment,
@@ -250,7 +249,7 @@ def test_a_dry_run_fits_80_columns_and_names_the_jobs_that_would_be_stopped_as_f
         "1 as one process, without torchrun",
         "2 cuda slots",
         "in about 1 min 30 s, position 2 in the queue",
-        "(k3v9x0q2ab) of ann",
+        "old (#7, k3v9x0q2ab) of ann",
         "shrinks a job of another person",
     ):
         assert part in text, part

@@ -35,7 +35,7 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A command with others below it."""
 
     format_help = _format_help
@@ -91,7 +91,7 @@ def usage(command: Any, context: Any) -> str:
     """``rekindle logs [OPTIONS] JOB``."""
     words = [context.command_path, "[OPTIONS]"]
     words += [_argument(param) for param in command.get_params(context) if param.param_type_name == "argument"]
-    return " ".join([*words, "COMMAND …"] if isinstance(command, Group) else words)
+    return " ".join([*words, "COMMAND …"] if isinstance(command, CommandGroup) else words)
 
 
 def _argument(param: Any) -> str:

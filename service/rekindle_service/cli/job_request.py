@@ -12,7 +12,6 @@ import typer
 from rekindle.contract.job_options import JobOption, Widget, job_options
 from rekindle_service.cli import source_code
 from rekindle_service.client import Client
-from rekindle_service.sanitize import sanitize_line
 
 OWN_FLAGS = {"--follow", *(each.flag for each in job_options() if each.only_ours and each.widget is Widget.TICK)}
 OWN_OPTIONS = {"--nproc_per_node", "--nproc-per-node", *OWN_FLAGS, *(o.flag for o in job_options() if o.only_ours)}
@@ -121,8 +120,8 @@ def require_order(before: list[str], args: list[str]) -> list[str]:
         other = shlex.join(["rekindle", "submit", *before, "--", *args])
         names = [name for word in misplaced if (name := word.partition("=")[0]) in OWN_OPTIONS]
         raise typer.BadParameter(
-            f"options of rekindle come before the script: {', '.join(names)}. Write `{sanitize_line(right)}`; "
-            f"if the script itself has such options, `{sanitize_line(other)}`"
+            f"options of rekindle come before the script: {', '.join(names)}. Write `{right}`; "
+            f"if the script itself has such options, `{other}`"
         )
     return args
 

@@ -31,7 +31,7 @@ from rekindle_service.cli.commands.top import top
 from rekindle_service.cli.context import HomeOption
 from rekindle_service.cli.help_and_errors import (
     Command,
-    Group,
+    CommandGroup,
     format_error,
     format_problem,
     format_usage_error,
@@ -42,7 +42,7 @@ from rekindle_service.client import NoServerError, ProblemError
 
 _URL_HELP = "Server to talk to; REKINDLE_TOKEN is its token. (default: REKINDLE_URL, else the server of the home)"
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
-app = typer.Typer(name="rekindle", cls=Group, rich_markup_mode=None, context_settings=_CONTEXT)
+app = typer.Typer(name="rekindle", cls=CommandGroup, rich_markup_mode=None, context_settings=_CONTEXT)
 
 _PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Run": (submit, experiment, demo, chaos),
@@ -96,7 +96,7 @@ def output_defaults(group: Any, context: typer.Context, output: str) -> dict[str
     for name, command in group.commands.items():
         outputs = [each for each in command.params if each.name == "output"]
         own = {each.name: output for each in outputs if "json" in each.display_type(context)}
-        found[name] = own | (output_defaults(command, context, output) if isinstance(command, Group) else {})
+        found[name] = own | (output_defaults(command, context, output) if isinstance(command, CommandGroup) else {})
     return found
 
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import typer
 
-from rekindle_service.cli.formatting import size
+from rekindle_service.cli.formatting import number_of, size
 from rekindle_service.cli.terminal import note, transfer, working
 from rekindle_service.client import Client, FieldProblem, ProblemError, is_local
 from rekindle_service.config.client_settings import ClientSettings
-from rekindle_service.sanitize import sanitize_line
 from rekindle_service.suggestions import closest
 
 _MAX_NAMES = 2000  # of a directory, among which the nearest is searched for
@@ -130,14 +129,14 @@ def send_directory(client: Client, settings: ClientSettings, directory: Path, fi
     options = CopyOptions(fields.get("exclude", ()), gitignore=fields.get("gitignore", False))
     with TemporaryFile() as archive:
         try:
-            with working(f"Packing {sanitize_line(str(directory))}"):
+            with working(f"Packing {directory}"):
                 packed = pack_code(directory, archive, exclude=settings.home, options=options)
         except CodeCopyError as error:
             wrong: FieldProblem = {"field": "code", "rule": error.rule, "value": str(directory), "hint": error.hint}
             raise ProblemError({"title": "Cannot pack the code", "detail": str(error), "errors": [wrong]}) from error
         total = archive.tell()
-        sizes = f"{len(packed.files)} files, {size(packed.bytes)}, packed {size(total)}"
-        note(f"Uploading {sanitize_line(str(directory))} ({sizes})")
+        sizes = f"{number_of(len(packed.files), 'file')}, {size(packed.bytes)}, packed {size(total)}"
+        note(f"Uploading {directory} ({sizes})")
         archive.seek(0)
         with transfer(archive, total, "Uploading") as upload:
             return {"bundle": client.upload_bundle(upload)}

@@ -15,7 +15,7 @@ from typer import Option
 from rekindle.contract.environment import clean_environment
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import JobArgument, connect, settings_of
-from rekindle_service.cli.help_and_errors import Command, Group
+from rekindle_service.cli.help_and_errors import Command, CommandGroup
 from rekindle_service.cli.layout import Table
 from rekindle_service.cli.terminal import OutputOption, note, out, print_answer, print_line, working
 from rekindle_service.client import Job, ProblemError, Snapshot
@@ -28,7 +28,7 @@ _EXPORT_REJECTED = 2
 """Exit code of the export when it knows what is wrong; its standard error is a sentence for people then."""
 
 
-class _Verbs(Group):
+class _Verbs(CommandGroup):
     """``rekindle snapshots JOB`` is short for ``rekindle snapshots list JOB``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from typer import Argument, Option
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import YesOption, connect
 from rekindle_service.cli.formatting import age, number_of, size
-from rekindle_service.cli.help_and_errors import Command, Group
+from rekindle_service.cli.help_and_errors import Command, CommandGroup
 from rekindle_service.cli.layout import Table, bar, harmless
 from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, confirmed, note, out, print_answer, print_line
 from rekindle_service.client import Device, DiskUsage, PruneItem, PruneResult
@@ -24,7 +24,7 @@ _DEVICE_COLUMNS = ("DEVICE", "STATE", "JOBS", "MODEL", "NUMA", "REASON")
 _DEVICE_CUT = {"JOBS": 10, "MODEL": 12, "REASON": 20}  # cells
 _Name = Annotated[str, Argument(metavar="DEVICE", help="Name of the slot, as in cuda:0 or cpu:1.")]
 
-devices = typer.Typer(name="devices", cls=Group, invoke_without_command=True)
+devices = typer.Typer(name="devices", cls=CommandGroup, invoke_without_command=True)
 
 
 @devices.callback()

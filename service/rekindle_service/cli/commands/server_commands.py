@@ -12,7 +12,7 @@ from typer import Argument, Option
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import HomeOption, YesOption, connect, server_settings_of, settings_of
 from rekindle_service.cli.formatting import number_of
-from rekindle_service.cli.help_and_errors import Command, Group
+from rekindle_service.cli.help_and_errors import Command, CommandGroup
 from rekindle_service.cli.layout import Table
 from rekindle_service.cli.terminal import Output, OutputOption, confirmed, note, out, print_answer, print_line
 from rekindle_service.client import AuditEntry, ProblemError, Token
@@ -58,7 +58,7 @@ _TOKEN_CUT = {"PERSON": 8, "NOTE": 12}  # cells
 _AUDIT_COLUMNS = ("TIME", "PERSON", "FROM", "ACTION", "STATUS", "DETAIL")
 _AUDIT_CUT = {"PERSON": 6, "ACTION": 24, "DETAIL": 16}  # cells
 
-token = typer.Typer(name="token", cls=Group, invoke_without_command=True)
+token = typer.Typer(name="token", cls=CommandGroup, invoke_without_command=True)
 
 
 @token.callback()

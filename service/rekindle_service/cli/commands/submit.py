@@ -1,18 +1,20 @@
 """`rekindle submit`: a script, from the user's directory to the queue."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from rekindle.contract.job_options import Group
 from rekindle_service.cli import formatting, source_code
 from rekindle_service.cli.commands.experiment import finish as finish_experiment
 from rekindle_service.cli.commands.follow import follow as follow_job
 from rekindle_service.cli.context import connect, settings_of
-from rekindle_service.cli.dry_run import print_validated
 from rekindle_service.cli.help_and_errors import words_before
 from rekindle_service.cli.job_request import (
     job_fields,
@@ -22,12 +24,12 @@ from rekindle_service.cli.job_request import (
     with_job_options,
 )
 from rekindle_service.cli.launch_command import NotTranslatedError, translate
-from rekindle_service.cli.terminal import Output, OutputOption, note, print_job, working
+from rekindle_service.cli.layout import harmless, paragraph
+from rekindle_service.cli.terminal import Output, OutputOption, note, out, print_answer, print_job, working
 from rekindle_service.client import Client, Job, is_local
-from rekindle_service.client.answers import ValidatedJob
+from rekindle_service.client.answers import DisplacedJob, ValidatedJob
 from rekindle_service.client.api_connection import drop_unset
 from rekindle_service.experiments.trials import parse_array, with_index
-from rekindle_service.sanitize import sanitize_line
 
 CONTEXT = {"allow_interspersed_args": False}
 """The first word that is no option is the script; all words after it are passed to the script."""
@@ -42,7 +44,6 @@ PARALLEL_HELP = "With --array: jobs that run at once, as %N. (default: no limit)
 DRY_RUN_HELP = "Check the job and show when it would start, without submitting it."
 FOLLOW_HELP = "Show the output until the job has ended; the exit code reflects the outcome."
 
-Text = str | None
 Words = list[str] | None
 _in_code = partial(typer.Option, rich_help_panel=Group.CODE)
 _in_queue = partial(typer.Option, rich_help_panel=Group.QUEUE)
@@ -62,12 +63,12 @@ def submit(
     follow: Annotated[bool, typer.Option("--follow", help=FOLLOW_HELP)] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help=DRY_RUN_HELP)] = False,
     output: OutputOption = "table",
-    module: Annotated[Text, _in_code("-m", "--module", help=MODULE_HELP)] = None,
-    recipe: Annotated[Text, _in_code(metavar="NAME", help=RECIPE_HELP)] = None,
+    module: Annotated[str | None, _in_code("-m", "--module", help=MODULE_HELP)] = None,
+    recipe: Annotated[str | None, _in_code(metavar="NAME", help=RECIPE_HELP)] = None,
     code: Annotated[Path | None, _in_code(help=CODE_HELP)] = None,
-    git: Annotated[Text, _in_code(metavar="URL", help="Git repository to take the code from.")] = None,
-    ref: Annotated[Text, _in_code(help=REF_HELP)] = None,
-    array: Annotated[Text, _in_queue(metavar="0-9[%N]", help=ARRAY_HELP)] = None,
+    git: Annotated[str | None, _in_code(metavar="URL", help="Git repository to take the code from.")] = None,
+    ref: Annotated[str | None, _in_code(help=REF_HELP)] = None,
+    array: Annotated[str | None, _in_queue(metavar="0-9[%N]", help=ARRAY_HELP)] = None,
     parallel: Annotated[int | None, _in_queue(help=PARALLEL_HELP)] = None,
     nproc_per_node: Annotated[
         int | None,
@@ -143,10 +144,12 @@ def validated(client: Client, fields: dict[str, Any], array: str | None) -> tupl
 
 
 def _print_submitted(job: Job, output: Output) -> None:
-    sentence = f"{sanitize_line(job['name'])} is job {job['number']} ({job['id']}), {formatting.state_name(job)}"
-    print_job(job, output, formatting.join([sentence, formatting.status_line(job).removeprefix("held: ")], ": "))
+    named = f"{job['name']} is job {job['number']} ({job['id']})"
+    state, status = formatting.state_name(job), formatting.status_line(job)
+    sentence = f"{named}. {status}" if state == "held" else formatting.join([f"{named}, {state}", status], ": ")
+    print_job(job, output, sentence)
     for warning in job["warnings"]:
-        note(f"Warning: {sanitize_line(warning)}")
+        note(f"Warning: {warning}")
 
 
 def _translated(
@@ -161,7 +164,7 @@ def _translated(
     if found is None:
         return command, None, []
     dropped = f"; rekindle sets {', '.join(found.dropped)} itself" if found.dropped else ""
-    note(f"Read as: {sanitize_line(str(found))}{dropped}")
+    note(f"Read as: {found}{dropped}")
     own["ranks"] = _one_of("--ranks", own["ranks"], "--nproc_per_node", found.ranks)
     if own["python"] is None and found.python is not None:
         own["python"] = source_code.interpreter(found.python)
@@ -174,3 +177,68 @@ def _one_of(name: str, value: Any, other_name: str, other: Any) -> Any:
     if None not in (value, other) and value != other:
         raise typer.BadParameter(f"{name} {value} and {other_name} {other} contradict each other: pass {name} alone")
     return other if value is None else value
+
+
+# --- what --dry-run prints
+
+
+def print_validated(job: ValidatedJob, jobs: int, output: Output) -> None:
+    """Print the first of ``jobs`` jobs, which were not submitted."""
+    if not print_answer(output, {**job, "jobs": jobs}, []):
+        console = out()
+        for line in validated_lines(console, job, jobs):
+            console.print(line)
+
+
+def validated_lines(console: Console, job: ValidatedJob, jobs: int = 1) -> Iterator[Text]:
+    """What would be submitted, and when it would start, in lines that fit the terminal."""
+    accepted = "would be accepted" if jobs == 1 else f"{jobs} jobs would be accepted; the first:"
+    yield from paragraph(console, Text.assemble(harmless(job["name"], "bold"), f"  {accepted}"))
+    for label, value in _prospects(job):
+        yield from paragraph(console, value, indent=2, label=Text(f"{label:<10}", "dim"))
+    for warning in job["warnings"]:
+        yield from paragraph(console, harmless(f"warning: {warning}", "yellow"), indent=2, hanging=2)
+    yield Text("Nothing was submitted.")
+
+
+def _prospects(job: ValidatedJob) -> Iterator[tuple[str, str]]:
+    process = " as one process, without torchrun" if job["launch"] == "process" else ""
+    kind = job["device"].partition(":")[0]
+    lines = {
+        "runs": shlex.join(job["command"]),
+        "ranks": formatting.requested_ranks(job) + process + formatting.on_devices(job["devices"]),
+        "needs": f"{job['slots']:g} {kind} slot{'' if job['slots'] == 1 else 's'}" if job["slots"] else "",
+        "code": _copied(job),
+        "owner": formatting.owner(job),
+        "priority": str(job["priority"] or ""),
+        "slurm": formatting.on_slurm(job),
+        "starts": _start(job),
+        "why": job["reason"],
+    }
+    yield from ((label, text) for label, text in lines.items() if text)
+    for each in job["displaces"]:
+        yield "stops" if each["kind"] == "preempt" else "shrinks", _displaced(each)
+
+
+def _copied(job: ValidatedJob) -> str:
+    """``3 files, 1.2 kB, of /home/ann/digits``; empty for a recipe."""
+    if not job["code"]:
+        return ""
+    files = formatting.number_of(job["code_files"], "file")
+    source = job["code"].get("path") or job["code"].get("git") or job["code"]["bundle"]
+    commit = f" at {job['code']['commit']}" if "commit" in job["code"] else ""
+    return f"{files}, {formatting.size(job['code_bytes'])}, of {source}{commit}"
+
+
+def _start(job: ValidatedJob) -> str:
+    seconds, position = job["starts_in"], job["queue_position"]
+    if seconds == 0:
+        return "now"
+    when = "not known when" if seconds is None else f"in about {formatting.duration(seconds)}"
+    return formatting.join([when, "" if position is None else f"position {position} in the queue"], ", ")
+
+
+def _displaced(job: DisplacedJob) -> str:
+    if job["id"] is None:
+        return "a job of another person"
+    return f"{job['name']} (#{job['number']}, {job['id']}) of {job['owner']}"
