@@ -22,7 +22,6 @@ from rekindle_service.api.app import create_app
 from rekindle_service.api.dependencies import AppState
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.device_states import DeviceStates
-from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.health import DeviceHealth
@@ -87,7 +86,7 @@ def api_server(root: Path, *, private_jobs: bool = False) -> Iterator[ApiServer]
         devices=DeviceStates(store, machine, DeviceHealth()),
         monitor=MachineMonitor(machine, home.root),
         retention=Pruner(home, store, Deletions(home), Rules(keep_bundles_days=7)),
-        submitter=Submitter(store, home, launchers, check_out),
+        submitter=Submitter(store, home, launchers),
         access=AccessControl(store, TOKEN, private_jobs=private_jobs),
         host="127.0.0.1",
         max_bundle_bytes=MAX_BUNDLE_BYTES,

@@ -18,7 +18,6 @@ from rekindle_service.api.dependencies import AppState
 from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Settings
 from rekindle_service.jobs.device_states import DeviceStates
-from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.launch.isolation.job_isolation import Isolation, IsolationError, isolation_of
@@ -29,7 +28,7 @@ from rekindle_service.launch.local.interpreter import (
     InterpreterCheck,
     unreachable_interpreter,
 )
-from rekindle_service.launch.local.keeper_start import KeeperLauncher, default_keys, prepare_worker_path
+from rekindle_service.launch.local.local_launcher import KeeperLauncher, default_keys, prepare_worker_path
 from rekindle_service.launch.local.spare_keepers import SpareKeepers
 from rekindle_service.launch.registry import Launchers
 from rekindle_service.machine.gpu_report import GpuProbe
@@ -159,7 +158,6 @@ class ServerParts:
             self._store,
             self._home,
             self._launchers,
-            check_out,
             EditableModules(isolated=self._isolation.hides_the_server),
             quotas=self._quotas,
             scheduler_problem=lambda: self._reconciler.health().problem(),

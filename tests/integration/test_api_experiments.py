@@ -13,10 +13,10 @@ from rekindle.contract.files import append_line
 from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.contract.states import JobState
 from rekindle_service.jobs import submitter as submitter_module
-from rekindle_service.secret_values import stored_values
 from rekindle_service.store import experiment_store
 from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.tables import Attempt
+from rekindle_service.submission import stored_values
 from shared_server import one_server  # noqa: F401 the fixture server
 
 PATH = "/api/v1/experiments"

@@ -17,7 +17,6 @@ from rekindle.contract.states import JobIntent, JobState
 from rekindle.keeper.attempt.attempt_processes import corrupt
 from rekindle.training.snapshots.directory import verify
 from rekindle_service.config.home import Home
-from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.store import StorageError
 from rekindle_service.submission import SubmissionError
@@ -49,7 +48,7 @@ def submitter(tmp_path):
     home = Home(tmp_path / "home")
     home.create()
     store = open_store(home.root)
-    yield Submitter(store, home, fake_launchers(store, home, cpu_machine(2)), check_out)
+    yield Submitter(store, home, fake_launchers(store, home, cpu_machine(2)))
     store.close()
 
 

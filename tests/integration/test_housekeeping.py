@@ -20,8 +20,7 @@ from rekindle_service.config.home import Home
 from rekindle_service.experiments.experiment_submitter import submit_jobs
 from rekindle_service.experiments.trials import Trial
 from rekindle_service.jobs import submission_record
-from rekindle_service.jobs.idempotency import IdempotencyKey
-from rekindle_service.jobs.packaging.git_checkout import check_out
+from rekindle_service.jobs.submission_record import IdempotencyKey
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.retention.deletions import Deletions
 from rekindle_service.scheduler.reconciler import Reconciler
@@ -55,7 +54,7 @@ def store(home, stores):
 
 @pytest.fixture
 def submitter(home, store):
-    return Submitter(store, home, fake_launchers(store, home, cpu_machine(2)), check_out)
+    return Submitter(store, home, fake_launchers(store, home, cpu_machine(2)))
 
 
 @pytest.fixture

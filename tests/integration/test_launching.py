@@ -9,7 +9,7 @@ from job_examples import a_job, cpu_machine, gpu_machine, names_in
 from rekindle_service.config.home import Home
 from rekindle_service.launch.local import interpreter
 from rekindle_service.launch.local.interpreter import InterpreterCheck
-from rekindle_service.launch.local.keeper_start import KeeperLauncher, keeper_environment, prepare_worker_path
+from rekindle_service.launch.local.local_launcher import KeeperLauncher, keeper_environment, prepare_worker_path
 
 
 @pytest.fixture

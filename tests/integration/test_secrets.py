@@ -13,7 +13,7 @@ from rekindle.contract.files import read_json
 from rekindle.contract.job import HIDDEN, JobSpec
 from rekindle.contract.job_options import TargetKind
 from rekindle.keeper.keeper_environment import SecretError, read_secrets
-from rekindle_service.secret_values import (
+from rekindle_service.submission import (
     MissingVariableError,
     hide_secrets,
     job_variables,

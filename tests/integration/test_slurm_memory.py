@@ -17,7 +17,6 @@ from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
 from rekindle_service.experiments.experiment_submitter import submit_jobs
 from rekindle_service.experiments.trials import Trial
-from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.launch.local.interpreter import EditableModule
 from rekindle_service.launch.slurm.slurm_commands import SlurmCommands
@@ -46,7 +45,7 @@ def slurm() -> FakeSlurm:
 def submitter(home: Home, slurm: FakeSlurm) -> Iterator[Submitter]:
     store = open_store(home.root)
     launcher = slurm_launcher(store, home, SlurmCommands(slurm))
-    yield Submitter(store, home, fake_launchers(store, home, cpu_machine(1), slurm=launcher), check_out)
+    yield Submitter(store, home, fake_launchers(store, home, cpu_machine(1), slurm=launcher))
     store.close()
 
 

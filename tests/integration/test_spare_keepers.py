@@ -20,7 +20,7 @@ from rekindle.contract.processes import ProcessIdentity
 from rekindle_service.config.home import Home
 from rekindle_service.launch.isolation.job_isolation import Isolation
 from rekindle_service.launch.local import spare_keepers
-from rekindle_service.launch.local.keeper_start import KeeperLauncher, default_keys, keeper_environment
+from rekindle_service.launch.local.local_launcher import KeeperLauncher, default_keys, keeper_environment
 from rekindle_service.launch.local.spare_keepers import (
     ForkedKeeper,
     SpareError,

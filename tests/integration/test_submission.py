@@ -18,8 +18,7 @@ from rekindle_service.config.home import Home
 from rekindle_service.experiments.experiment_submitter import submit_jobs
 from rekindle_service.experiments.trials import Trial
 from rekindle_service.jobs import submitter as submitter_module
-from rekindle_service.jobs.idempotency import IdempotencyKey
-from rekindle_service.jobs.packaging.git_checkout import check_out
+from rekindle_service.jobs.submission_record import IdempotencyKey
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.launch.local.interpreter import EditableModule
 from rekindle_service.scheduler.recovery import recover_on_startup
@@ -45,7 +44,7 @@ def store(home):
 
 @pytest.fixture
 def submitter(store, home):
-    return Submitter(store, home, fake_launchers(store, home, cpu_machine(2)), check_out)
+    return Submitter(store, home, fake_launchers(store, home, cpu_machine(2)))
 
 
 @pytest.fixture
@@ -224,7 +223,6 @@ from fakes.launching import fake_launchers
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.scheduler.recovery import recover_on_startup
-from rekindle_service.jobs.packaging.git_checkout import check_out
 
 deadly = int(sys.argv[4])
 calls = 0
@@ -240,7 +238,7 @@ home = Home(Path(sys.argv[1]))
 home.create()
 store = open_store(home.root)
 recover_on_startup(home, store)
-submitter = Submitter(store, home, fake_launchers(store, home, cpu_machine(2)), check_out)
+submitter = Submitter(store, home, fake_launchers(store, home, cpu_machine(2)))
 asked = a_submission(Path(sys.argv[2]), python="p")
 sys.addaudithook(audit)
 print(submitter.submit(asked).id, flush=True)

@@ -25,7 +25,7 @@ from rekindle_service.launch.isolation import job_isolation as policy
 from rekindle_service.launch.isolation.job_isolation import IsolationError, isolation_of
 from rekindle_service.launch.isolation.sandbox import Sandbox
 from rekindle_service.launch.local.interpreter import InterpreterCheck, unreachable_interpreter
-from rekindle_service.launch.local.keeper_start import prepare_worker_path
+from rekindle_service.launch.local.local_launcher import prepare_worker_path
 from security.isolated_server import client_of, isolated_server, needs_bubblewrap, needs_root, open_home
 
 SCRIPTS = Path(__file__).parent / "scripts"

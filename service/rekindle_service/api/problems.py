@@ -20,9 +20,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from rekindle_service.schemas.fields import ApiModel
-from rekindle_service.secret_values import hide_secrets
 from rekindle_service.store import QueueFullError, StorageError
-from rekindle_service.submission import LACKING, BusyError, FieldError, SubmissionError
+from rekindle_service.submission import LACKING, BusyError, FieldError, SubmissionError, hide_secrets
 from rekindle_service.suggestions import closest, did_you_mean, rule_of
 
 _log = structlog.get_logger(__name__)

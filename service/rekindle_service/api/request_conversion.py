@@ -30,7 +30,7 @@ from rekindle_service.experiments.trials import (
     parse_array,
     with_index,
 )
-from rekindle_service.jobs.idempotency import IdempotencyKey
+from rekindle_service.jobs.submission_record import IdempotencyKey
 from rekindle_service.machine.monitor import describe_machine
 from rekindle_service.machine.slots import Machine
 from rekindle_service.schemas.experiment_json import ExperimentCreate

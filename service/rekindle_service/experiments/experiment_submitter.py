@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from rekindle.contract.environment import ARRAY_INDEX
 from rekindle_service.experiments.experiment_records import write_record
 from rekindle_service.experiments.trials import Trial, index_of
-from rekindle_service.jobs.idempotency import IdempotencyKey
+from rekindle_service.jobs.submission_record import IdempotencyKey
 from rekindle_service.jobs.submitter import Submitter, storage_error
 from rekindle_service.store import Store, UnknownCommitError
 from rekindle_service.store.tables import Experiment, Job

@@ -28,7 +28,7 @@ def cancel(store: Store, job_id: str) -> Job | None:
 
 
 def cancel_all(store: Store, job_ids: Sequence[str]) -> None:
-    """As ``cancel`` for each job."""
+    """Stop each of these jobs for good."""
     store.set_intents(job_ids, JobIntent.CANCEL)
 
 
@@ -52,7 +52,7 @@ def resume(store: Store, job_id: str) -> Job | None:
 
 
 def resume_all(store: Store, job_ids: Sequence[str]) -> None:
-    """As ``resume`` for each job that has ended."""
+    """Requeue each of these jobs that has ended, to continue from its latest snapshot."""
     columns = {**_REQUEUED, "rewind": {}}
     store.transition_all(job_ids, JobState.QUEUED, expected=TERMINAL, reason=_RESUMED, **columns)
 

@@ -31,7 +31,7 @@ class DeviceStates:
         return next((slot for slot in self.machine.slots if slot.name == name), None)
 
     def rows(self) -> dict[str, DeviceState]:
-        """By slot name."""
+        """Rows of this machine's devices, by slot name."""
         rows = self._store.devices.states()
         return {slot.name: rows[key] for slot in self.machine.slots if (key := _key(slot)) in rows}
 
@@ -75,5 +75,5 @@ class DeviceStates:
 
 
 def _key(slot: Slot) -> str:
-    """By which a device is known after a reboot, too."""
+    """Key by which a device is known after a reboot, too."""
     return slot.uuid or slot.name

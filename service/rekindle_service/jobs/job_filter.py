@@ -127,7 +127,7 @@ def _scan(
 
 
 def _parameter(job: Job, name: str) -> str | None:
-    """Of the last option ``--name value``, ``--name=value`` or ``-name value``; an option without a value is "yes"."""
+    """Value of the last option ``--name value``, ``--name=value`` or ``-name value``; "yes" for one without a value."""
     found, wanted = None, _bare(name)
     for key, value in job.trial.get("parameters", {}).items():
         if _bare(key) == wanted:

@@ -20,6 +20,66 @@ from rekindle_service.jobs.tracebacks import offset_of_error, parse_traceback, u
 from rekindle_service.sanitize import sanitize_line, strip_control
 from rekindle_service.store.tables import Attempt, Job
 
+_MAX_REASON = 300  # characters
+_DISPLACEMENTS = {"preempt": "being preempted", "resize": "being resized", "device": "leaving a device"}
+
+
+def reason(job: Job) -> str:
+    """Why the job is where it is, in one line without its full stop; "" where there is nothing to add to its state.
+
+    It may contain text of the job.
+    """
+    match job.state:
+        case JobState.QUEUED:
+            return HELD if job.intent is JobIntent.HOLD else waits(job)
+        case JobState.FAILED | JobState.CANCELLED:
+            return _ending(job)
+        case JobState.SUCCEEDED:
+            return job.notice or ""
+        case JobState.RECOVERING:
+            return _ending(job) or job.notice or ""
+        case _:
+            stalled = (job.stalled or {}).get("sentence")
+            return _displaced(job) or job.waiting_for or (f"stalled: {stalled}" if stalled else job.notice or "")
+
+
+HELD = "on hold until it is released"
+
+
+def waits(job: Job) -> str:
+    """``waits for 2 cuda slots, 1 free``; a sentence about the owner is whole as it is."""
+    why = job.waiting_for
+    if not why:
+        return "waits to be scheduled"
+    if why.startswith("behind "):
+        return f"waits {why}"
+    return f"waits: {why}" if why.startswith("its owner ") else f"waits for {why}"
+
+
+def _displaced(job: Job) -> str:
+    if not job.displaced:
+        return ""
+    what = _DISPLACEMENTS.get(job.displaced.get("kind", ""), "being moved")
+    return f"{what}: {job.displaced.get('reason') or ''}"
+
+
+def _ending(job: Job) -> str:
+    """The message of the failure, and where it happened as far as the message does not say so itself."""
+    outcome = job.outcome or {}
+    message = first_line(str(outcome.get("message") or ""))
+    rank, file, line = outcome.get("rank"), outcome.get("file"), outcome.get("line")
+    places = [f"rank {rank}"] if rank is not None else []
+    if file:
+        places.append(f"{file}:{line}" if line else str(file))
+    places = [place for place in places if place.lower() not in message.lower()]
+    return f"{message} ({', '.join(places)})" if message and places else message or ", ".join(places)
+
+
+def first_line(text: str) -> str:
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= _MAX_REASON else f"{line[:_MAX_REASON]}…"
+
+
 ADVICE: dict[OutcomeClass, str] = {
     OutcomeClass.SUCCESS: "Nothing is left to do.",
     OutcomeClass.USER_ERROR: "Correct the code or arguments and submit it again; `--continue` keeps its snapshots.",
@@ -48,7 +108,7 @@ def next_step(job: Job, outcome: Outcome) -> str | None:
 
 
 def _start(job: Job) -> str:
-    """Where the next attempt begins: a snapshot, else a checkpoint of the script's own, else the beginning."""
+    """Name where the next attempt begins: a snapshot, else a checkpoint of the script's own, else the beginning."""
     if job.snapshot_step is not None:
         return f"continues from step {job.snapshot_step}"
     usable = [each for each in job.checkpoints if each["complete"] and (each["attempt"] or each["loaded"])]
@@ -181,7 +241,7 @@ FindSameError = Callable[[Outcome], list[SameError]]
 def read_story(
     job: Job, attempts: Sequence[Attempt], run_dir: RunDir, number: int | None, find_same_error: FindSameError
 ) -> Story:
-    """Of the attempt ``number``, by default of the job as it is now. ``attempts`` ascend."""
+    """The story of the attempt ``number``, by default of the job as it is now. ``attempts`` ascend."""
     if number is None and (now := _present(job, attempts)) is not None:
         return now
     attempt = next((each for each in reversed(attempts) if number in (None, each.number)), None)
@@ -204,7 +264,7 @@ def _outcome(recorded: object) -> Outcome | None:
 
 
 def _present(job: Job, attempts: Sequence[Attempt]) -> Story | None:
-    """Of a job of which nothing has ended badly now; None where its latest attempt shows what happened."""
+    """The story of a job of which nothing has ended badly now; None where its latest attempt shows what happened."""
     match job.state:
         case JobState.QUEUED:
             held = job.intent is not JobIntent.RUN
@@ -218,7 +278,7 @@ def _present(job: Job, attempts: Sequence[Attempt]) -> Story | None:
 
 
 def _running(attempts: Sequence[Attempt], attempt: Attempt | None) -> Story:
-    """With how the attempt before it ended, which is why this one runs."""
+    """The story of a running attempt, with how the one before it ended, which is why this one runs."""
     if attempt is None:
         return Story(0, StoryKind.RUNNING, "Running", "")
     before = next((each for each in reversed(attempts) if each.number < attempt.number), None)
@@ -264,7 +324,7 @@ def _title(outcome: Outcome) -> str:
 
 
 def _with_exception(story: Story, outcome: Outcome, run_dir: RunDir) -> Story:
-    """With what the rank itself has recorded of its exception."""
+    """Add what the rank itself has recorded of its exception."""
     if story.rank is None or outcome.exception is None:
         return story
     rank_dir = run_dir.attempt(story.attempt).rank(story.rank)
@@ -287,7 +347,7 @@ def _with_exception(story: Story, outcome: Outcome, run_dir: RunDir) -> Story:
 
 
 def _with_groups(story: Story, outcome: Outcome, run_dir: RunDir) -> Story:
-    """With what each rank did when the hang was found."""
+    """Add what each rank did when the hang was found."""
     groups = stack_groups(run_dir, story.attempt, outcome)
     reader = SourceReader(run_dir, story.at)
     culprit = next((group.stack for group in groups if story.rank in group.ranks), [])

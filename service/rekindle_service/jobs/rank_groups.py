@@ -48,7 +48,7 @@ def stack_groups(run_dir: RunDir, attempt: int, hang: Outcome) -> list[StackGrou
 
 
 def _stacks(run_dir: RunDir, attempt: int, evidence: Evidence) -> Iterator[tuple[int, list[Frame]]]:
-    """By rank, ascending: of the evidence, and where that was cut because it was too long, of the rank's own file."""
+    """Stacks by rank, ascending, from the evidence, or where that was cut for its length from the rank's own file."""
     recorded = evidence.get("stacks")
     dumps = recorded if isinstance(recorded, dict) else {}
     ranks = sorted({int(rank) for rank in dumps if rank.isdecimal() and len(rank) < 6})
@@ -85,7 +85,7 @@ def _activity(stack: list[Frame], code: Path, collective: int | None) -> _Activi
 
 
 def _position(stack: list[Frame], code: Path) -> str:
-    """Of the innermost frame in the user's code, else of the innermost of all."""
+    """Position of the innermost frame in the user's code, else of the innermost of all."""
     for frame in stack:
         if (file := relative_to_code(frame.file, code)) is not None:
             return f"{file}:{frame.line}"

@@ -133,7 +133,7 @@ def _read(root: Path, path: Path) -> _File | None:
 
 
 def _decode(data: bytes) -> str:
-    """As UTF-8; a source in another encoding as Latin-1, which every byte is valid in."""
+    """Decode UTF-8; a source in another encoding is read as Latin-1, which every byte is valid in."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -1,18 +1,22 @@
-"""What makes the row of a submitted job, kept in its run directory, whose name is the confirmation of the submission.
+"""What is recorded of a submission: what makes its row again, and the key that makes its repeats one.
 
-A run directory is built under another name (``Home.new_run``), its row is committed, then it is renamed. So one that
-has its name was submitted: where it has no row, the database is an older one or was lost. One that does not have its
-name yet was confirmed to nobody, unless it has a row: then it only lacks the name.
+The record is kept in the run directory, whose name is the confirmation of the submission. A run directory is built
+under another name (``Home.new_run``), its row is committed, then it is renamed. So one that has its name was submitted:
+where it has no row, the database is an older one or was lost. One that does not have its name yet was confirmed to
+nobody, unless it has a row: then it only lacks the name.
 """
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from rekindle.contract.files import fsync_directory
 from rekindle.contract.run_dir.json_records import Amount, Count, JsonRecord
 from rekindle_service.config.home import Home
-from rekindle_service.store.tables import Job
+from rekindle_service.store.tables import Experiment, Job
+from rekindle_service.submission import BusyError, FieldError, SubmissionError
 
 _KEY = "submission"  # in spec.json
 
@@ -53,3 +57,66 @@ def confirm_runs(home: Home, job_ids: Iterable[str]) -> None:
         if new.exists():
             new.rename(home.run_dir(job_id).root)
     fsync_directory(home.runs)
+
+
+Keyed = TypeVar("Keyed", Job, Experiment)
+
+_MAX_WAITING = 8
+_MAX_WAIT_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """The key that a client gave its request, and the digest of that request."""
+
+    value: str
+    request_digest: str
+
+    def check(self, known: Keyed) -> Keyed:
+        """``known``, which a request with this key has made. Raises SubmissionError if it was another request."""
+        if known.request_digest != self.request_digest:
+            kind = "job" if isinstance(known, Job) else "experiment"
+            rule = f"was used for another request, which made {kind} {known.id}"
+            hint = "a repeat must have the same body; a new request needs a key of its own"
+            raise SubmissionError([FieldError("Idempotency-Key", rule, self.value, hint)])
+        return known
+
+
+class IdempotencyLocks:
+    """Requests with the same idempotency key are processed one at a time: a repeat waits for the first."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._in_flight: set[str] = set()
+        self._waiting = 0
+
+    @contextmanager
+    def lock(self, key: IdempotencyKey | None) -> Iterator[None]:
+        """Wait until no other request with ``key`` is in flight; without a key there is nothing to wait for.
+
+        Raises BusyError where that takes too long, or too many others wait: each of them occupies a thread.
+        """
+        if key is None:
+            yield
+            return
+        self._enter(key.value)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._in_flight.remove(key.value)
+                self._changed.notify_all()
+
+    def _enter(self, key: str) -> None:
+        with self._changed:
+            if key in self._in_flight:
+                self._waiting += 1
+                try:
+                    is_free = self._waiting <= _MAX_WAITING and self._changed.wait_for(
+                        lambda: key not in self._in_flight, _MAX_WAIT_SECONDS
+                    )
+                finally:
+                    self._waiting -= 1
+                if not is_free:
+                    raise BusyError(f"the first request with the Idempotency-Key {key!r} is still being processed")
+            self._in_flight.add(key)

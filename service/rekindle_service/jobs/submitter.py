@@ -18,22 +18,27 @@ from rekindle.contract.job_options import TargetKind
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent
 from rekindle_service.config.home import Home, is_job_id, new_job_id
-from rekindle_service.jobs.idempotency import IdempotencyKey, IdempotencyLocks
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError, CodeTree, Inventory, copy_code, open_code
 from rekindle_service.jobs.packaging.code_manifest import take_manifest
-from rekindle_service.jobs.packaging.code_sources import Checkout, fetch_code, unknown_bundle
+from rekindle_service.jobs.packaging.code_sources import fetch_code, unknown_bundle
 from rekindle_service.jobs.packaging.continuation import check_stopped, continue_run, require_snapshot
 from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOptions
 from rekindle_service.jobs.quotas import Quotas, priority_errors, quota_errors
-from rekindle_service.jobs.submission_record import confirm_runs, stored_spec
+from rekindle_service.jobs.submission_record import IdempotencyKey, IdempotencyLocks, confirm_runs, stored_spec
 from rekindle_service.jobs.validation import validate
 from rekindle_service.launch.isolation.rights import SubmitRights
 from rekindle_service.launch.local.interpreter import EditableModule, bypass_warnings
 from rekindle_service.launch.registry import Launchers
-from rekindle_service.secret_values import without_values
 from rekindle_service.store import StorageError, Store, UnknownCommitError
 from rekindle_service.store.tables import Job
-from rekindle_service.submission import BusyError, FieldError, Submission, SubmissionError, raise_if_lacking
+from rekindle_service.submission import (
+    BusyError,
+    FieldError,
+    Submission,
+    SubmissionError,
+    raise_if_lacking,
+    without_values,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +54,13 @@ class Draft:
 class Submitter:
     """Creates jobs.
 
-    ``checkout`` fetches from git (``jobs.packaging.git_checkout``); ``editable_modules`` returns what an interpreter
-    imports from elsewhere (``launch.local.interpreter``); ``scheduler_problem`` says why nothing is scheduled now,
-    if so.
+    ``editable_modules`` returns what an interpreter imports from elsewhere (``launch.local.interpreter``);
+    ``scheduler_problem`` says why nothing is scheduled now, if so.
     """
 
     store: Store
     home: Home
     launchers: Launchers
-    checkout: Checkout
     editable_modules: Callable[[str], Sequence[EditableModule]] = lambda _: ()
     in_flight: IdempotencyLocks = field(default_factory=IdempotencyLocks)
     quotas: Quotas = field(default_factory=Quotas)
@@ -65,7 +68,7 @@ class Submitter:
 
     @property
     def rights(self) -> SubmitRights:
-        """With what rights the files are read that a submission names."""
+        """Permissions for reading a submission's files."""
         return self.launchers.rights
 
     def submit(self, submission: Submission, key: IdempotencyKey | None = None) -> Job:
@@ -118,7 +121,7 @@ class Submitter:
             yield fetched
 
     def require_room(self, owner: str | None, jobs: int) -> None:
-        """Before anything is copied; rows are counted again when they are added. Raises QueueFullError."""
+        """Refuse what the queue has no room for; rows are counted again when they are added. Raises QueueFullError."""
         self.store.queue.require_room(self.quotas.room(owner), jobs)
 
     @contextmanager
@@ -131,7 +134,7 @@ class Submitter:
             raise BusyError(f"no job is accepted while the scheduler does not run: {problem}")
         self._check_bundles(submissions)
         try:
-            with fetch_code(self.home, self.checkout, submissions, self.rights.git) as fetched:
+            with fetch_code(self.home, submissions, self.rights.git) as fetched:
                 yield [self.launchers.of(each.spec).fill_in(each) for each in fetched]
         except OSError as error:
             raise_if_lacking(error)
@@ -196,7 +199,7 @@ class Submitter:
         return job
 
     def _spec(self, submission: Submission) -> JobSpec:
-        """With everything filled in, and the values of ``env``. Raises SubmissionError."""
+        """The spec with everything filled in, and the values of ``env``. Raises SubmissionError."""
         return replace(self._placed(submission), target=submission.target_in_copy, code=_origin(submission))
 
     @contextmanager
@@ -327,7 +330,7 @@ def new_job(job_id: str, spec: JobSpec, **columns: Any) -> Job:
 
 
 def _row(submission: Submission, spec: JobSpec, *, number: int, **columns: Any) -> Job:
-    """Without the values of ``env``."""
+    """The new row, which has no values of ``env``."""
     return new_job(
         new_job_id(),
         without_values(spec),
@@ -340,7 +343,7 @@ def _row(submission: Submission, spec: JobSpec, *, number: int, **columns: Any) 
 
 
 def _origin(submission: Submission) -> dict[str, str]:
-    """Where the code came from, as requested: ``path``, ``bundle``, or ``git`` with its commit."""
+    """The requested source of the code: ``path``, ``bundle``, or ``git`` with its commit."""
     if submission.origin is not None:
         return {name: value for name, value in asdict(submission.origin).items() if value is not None}
     return {} if submission.code_dir is None else {"path": str(submission.code_dir)}

@@ -91,12 +91,12 @@ def occupied_seconds(job: Job, attempts: Sequence[Attempt], now: float) -> float
 
 
 def _loss_is_known(attempt: Attempt) -> bool:
-    """Of an attempt that another one followed."""
+    """Whether it is known how many steps were lost with an attempt that another one followed."""
     return attempt.last_step is not None or attempt.ranks_running_at is None
 
 
 def _until_launch(job: Job, begin: float, end: float, *, first: bool) -> list[Interval]:
-    """Up to the first attempt of a run. When it got its slots is known of the first run; its keeper starts then."""
+    """Intervals up to the first attempt of a run; only of the first run it is known when it got its slots."""
     launched = min(max(job.started_at, begin), end) if first and job.started_at is not None else end
     return [
         Interval(TimeCategory.QUEUED, None, begin, launched - begin),
@@ -122,14 +122,14 @@ def _of_attempt(attempt: Attempt, replayed: int | None, now: float) -> list[Inte
 
 
 def _replayed_share(attempt: Attempt, replayed: int | None) -> float:
-    """Of the attempt's steps; 0 where it is not known."""
+    """Share of the attempt's steps that were replayed; 0 where it is not known."""
     if not replayed or attempt.last_step is None:
         return 0.0
     return min(replayed / max(attempt.last_step - (attempt.resumed_from_step or 0), 1), 1.0)
 
 
 def _rest(job: Job, run: int, at: float, now: float) -> list[Interval]:
-    """From the end of the last attempt, which belongs to ``run``, to that of the job, or to now."""
+    """Intervals from the end of the last attempt, which belongs to ``run``, to that of the job, or to now."""
     if job.state in TERMINAL:
         return [Interval(TimeCategory.WAITING, None, at, (at if job.ended_at is None else job.ended_at) - at)]
     if job.state is JobState.QUEUED:

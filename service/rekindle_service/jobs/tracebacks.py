@@ -17,7 +17,7 @@ _LIBRARIES = {"site-packages", "dist-packages"}
 
 @dataclass(frozen=True, slots=True)
 class RaisedFrame(Frame):
-    """With the line of code that the traceback quotes; "" where it quotes none."""
+    """A frame with the line of code that the traceback quotes; "" where it quotes none."""
 
     quoted: str = ""
 
@@ -74,7 +74,7 @@ def relative_to_code(file: str, code: Path) -> str | None:
 
 
 def user_frames_first(frames: Sequence[Frame], code: Path, limit: int) -> list[Frame]:
-    """At most ``limit`` of them: those in ``code``, which a person can change, and then libraries', innermost first."""
+    """The first ``limit`` frames: those in ``code``, which a person can change, then libraries', innermost first."""
     own = [frame for frame in frames if relative_to_code(frame.file, code) is not None]
     others = [frame for frame in frames if relative_to_code(frame.file, code) is None]
     kept = own[: max(limit - min(len(others), limit // 3), 1)]

@@ -122,7 +122,7 @@ def _link_rules(spec: JobSpec, machine: Machine) -> Iterator[FieldError]:
 
 
 def usable_slots(spec: JobSpec, slots: tuple[Slot, ...] | list[Slot]) -> list[Slot]:
-    """Those of ``slots`` that the job may get."""
+    """The ``slots`` that the job may get."""
     names = spec.device_names
     return [slot for slot in slots if slot.device == spec.device_kind and (not names or slot.name in names)]
 

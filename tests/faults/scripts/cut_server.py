@@ -17,7 +17,6 @@ from job_examples import a_submission, cpu_machine
 from rekindle.contract.job_options import TargetKind
 from rekindle.contract.states import TERMINAL
 from rekindle_service.config.home import Home
-from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import Store
@@ -42,7 +41,7 @@ def serve(root: Path) -> None:
     for job_id, row in store.recovery.known_jobs().items():
         report("row", job_id, row.state)
     report("recovered")
-    submitter = Submitter(store, home, launchers, check_out)
+    submitter = Submitter(store, home, launchers)
     threading.Thread(target=submit, args=(submitter,), daemon=True).start()
     ended = {job_id for job_id, row in store.recovery.known_jobs().items() if row.state in TERMINAL}
     while True:

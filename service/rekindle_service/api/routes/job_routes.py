@@ -33,7 +33,7 @@ from rekindle_service.experiments.trials import MAX_ARRAY
 from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.jobs import actions
 from rekindle_service.jobs.job_filter import find_jobs, parse_filter
-from rekindle_service.jobs.overview import reason
+from rekindle_service.jobs.job_story import reason
 from rekindle_service.jobs.quotas import owner_of, priority_errors, slots_wanted
 from rekindle_service.jobs.scheduler_health import Prospect
 from rekindle_service.jobs.submitter import Draft

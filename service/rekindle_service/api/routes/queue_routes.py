@@ -13,7 +13,7 @@ from rekindle_service.api.pagination import CURSOR, MAX
 from rekindle_service.api.routes.experiment_routes import experiment_summary
 from rekindle_service.api.routes.job_routes import job_public
 from rekindle_service.api.shared_results import spliced, to_json
-from rekindle_service.jobs.overview import reason
+from rekindle_service.jobs.job_story import reason
 from rekindle_service.jobs.quotas import decayed, owner_of, slots_by_owner, slots_wanted
 from rekindle_service.launch.registry import launcher_of, takes_slots
 from rekindle_service.schemas.job_requests import RankRange

@@ -61,7 +61,7 @@ class CodeManifest:
 
 
 def take_manifest(code: Path) -> CodeManifest:
-    """Of a fresh copy, which holds nothing but files, directories and links. Raises OSError."""
+    """Describe a fresh copy, which holds nothing but files, directories and links. Raises OSError."""
     return CodeManifest(dict(_files(code)))
 
 
@@ -73,7 +73,7 @@ def _files(code: Path) -> Iterator[tuple[str, CodeFile]]:
 
 
 def describe(path: Path) -> CodeFile:
-    """Of a file, or of the text of a link. Raises OSError."""
+    """Hash and size of a file, or of the text of a link. Raises OSError."""
     if path.is_symlink():
         return describe_link(str(path.readlink()))
     with path.open("rb") as file:
@@ -137,7 +137,7 @@ def _difference(path: str, old: _Version, new: _Version, *, with_lines: bool) ->
 
 
 def _lines(path: str, version: _Version) -> list[str] | None:
-    """Of a text as it was submitted: the copy is where the ranks work, and they may have changed it."""
+    """Lines of a text as it was submitted; None where the ranks, which work in the copy, have changed it."""
     run_dir, file = version
     data = read_small(run_dir.root, run_dir.code / path, _MAX_TEXT)
     if data is None or file is None or hashlib.sha256(data).hexdigest() != file.sha256 or b"\0" in data:

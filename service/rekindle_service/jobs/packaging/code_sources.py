@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from rekindle.contract.files import fsync_directory
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.code_copy import MAX_BYTES, MAX_FILES
+from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.packaging.unpack import Limits, unpack
 from rekindle_service.launch.isolation.rights import GitRights
 from rekindle_service.submission import CodeOrigin, FieldError, Submission, SubmissionError
@@ -60,7 +61,7 @@ class Bundles:
 
     @contextmanager
     def upload(self) -> Iterator[Upload]:
-        """Where to write an upload; ``commit`` it before the end of the block, or it is removed."""
+        """Provide an upload to write to; ``commit`` it before the end of the block, or it is removed."""
         self.home.bundles.mkdir(mode=0o700, exist_ok=True)
         with TemporaryDirectory(dir=self.home.bundles, prefix=_PARTIAL, ignore_cleanup_errors=True) as directory:
             upload = Upload(Path(directory))
@@ -123,14 +124,9 @@ def is_bundle_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-Checkout = Callable[[str, str | None, Path, GitRights], str]
-"""(URL, ref, new directory, rights) → the commit that is checked out there. Raises SubmissionError."""
-
-
 @contextmanager
 def fetch_code(
     home: Home,
-    checkout: Checkout,
     submissions: Sequence[Submission],
     rights: Callable[[Submission, Path], GitRights],
 ) -> Iterator[list[Submission]]:
@@ -146,7 +142,7 @@ def fetch_code(
             else:
                 scratch = Path(mkdtemp(dir=home.runs, prefix=".new-git-"))
                 stack.callback(shutil.rmtree, scratch, ignore_errors=True)  # follows no link, unlike TemporaryDirectory
-                commit = checkout(origin.git or "", origin.ref, scratch / "code", rights(submission, scratch))
+                commit = check_out(origin.git or "", origin.ref, scratch / "code", rights(submission, scratch))
                 fetched[origin] = {"code": scratch / "code", "origin": replace(origin, commit=commit)}
         yield [replace(each, **fetched[each.origin]) for each in submissions]
 

@@ -116,7 +116,7 @@ class _NewRun:
             os.close(parent)
 
     def make(self, path: Path, written: _Written) -> None:
-        """With its times, by which the latest checkpoint is found."""
+        """Copy the file with its times, by which the latest checkpoint is found."""
         with self.place(path) as parent:
             if written.link is not None:
                 os.symlink(written.link, path.name, dir_fd=parent)
@@ -276,7 +276,7 @@ def require_snapshot(old: RunDir, step: int | None) -> None:
 
 
 def _link_snapshots(snapshots: CodeTree | None, new: RunDir, job_id: str, last_step: int | None) -> None:
-    """By hard links: a committed snapshot is never written to again. The manifest is the new job's own."""
+    """Link the files: a committed snapshot is never written to again. The manifest is the new job's own."""
     names = [] if snapshots is None else os.listdir(snapshots.directory)  # noqa: PTH208  # by descriptor
     for name in names:
         step = step_of(name)

@@ -9,19 +9,20 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.environment import clean_environment
 from rekindle_service.launch.isolation.rights import GitRights
-from rekindle_service.secret_values import without_password
-from rekindle_service.submission import BusyError, FieldError, SubmissionError, raise_if_lacking
+from rekindle_service.submission import BusyError, FieldError, SubmissionError, raise_if_lacking, without_password
 
 _TIMEOUT = 120  # seconds for all of one checkout
 _MAX_CHECKOUTS = 4
 _MAX_WAITING = 4
 _MAX_WAIT_SECONDS = 10.0
+_RUNNING = threading.BoundedSemaphore(_MAX_CHECKOUTS)
+_ADMITTED = threading.BoundedSemaphore(_MAX_CHECKOUTS + _MAX_WAITING)
 _MAX_BYTES = 1 << 30  # of one file that git writes; all that it fetches comes in one
 _LIMITED = ("sh", "-c", f'ulimit -f {_MAX_BYTES >> 9} 2>/dev/null; exec "$@"', "sh")
 """Begins a command line: the server may not be able to limit a process of another user once it runs."""
@@ -42,7 +43,7 @@ def check_out(url: str, ref: str | None, directory: Path, rights: GitRights = _O
     and BusyError.
     """
     _check_names(url, ref)
-    with _SLOTS.taken():
+    with _slot():
         git = _Git(url, time.monotonic() + _TIMEOUT, directory.parent, rights)
         git.run("init", "--quiet", "--template=", "--", str(directory))
         at = ("-C", str(directory))
@@ -53,39 +54,18 @@ def check_out(url: str, ref: str | None, directory: Path, rights: GitRights = _O
         return commit
 
 
-class _Slots:
-    """How many checkouts may run at once: a host that does not answer holds each of them for two minutes."""
+@contextmanager
+def _slot() -> Iterator[None]:
+    """Occupy one of the checkouts that may run at once: a host that does not answer holds each for two minutes.
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._running = 0
-        self._waiting = 0
-
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Raises BusyError where none becomes free soon, or as many others as may are waiting already."""
-        with self._changed:
-            if self._running >= _MAX_CHECKOUTS and not self._wait():
+    Raises BusyError where none becomes free soon, or as many others as may are waiting already.
+    """
+    with ExitStack() as taken:
+        for semaphore, seconds in ((_ADMITTED, 0.0), (_RUNNING, _MAX_WAIT_SECONDS)):
+            if not semaphore.acquire(timeout=seconds):
                 raise BusyError(f"{_MAX_CHECKOUTS} other submissions are being fetched from git")
-            self._running += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._running -= 1
-                self._changed.notify()
-
-    def _wait(self) -> bool:
-        if self._waiting >= _MAX_WAITING:
-            return False
-        self._waiting += 1
-        try:
-            return self._changed.wait_for(lambda: self._running < _MAX_CHECKOUTS, _MAX_WAIT_SECONDS)
-        finally:
-            self._waiting -= 1
-
-
-_SLOTS = _Slots()
+            taken.callback(semaphore.release)
+        yield
 
 
 def _check_names(url: str, ref: str | None) -> None:

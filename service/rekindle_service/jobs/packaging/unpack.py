@@ -96,7 +96,7 @@ def _refuse(reason: dict[str, object]) -> NoReturn:
 
 
 def extract(archive: Path, target: Path, limits: Limits) -> None:
-    """As ``unpack``, in this process and without its limits on memory and time."""
+    """Do what ``unpack`` does in this process, without its limits on memory and time."""
     target.mkdir(mode=0o700)
     try:
         _make_links(_write_all(_entries(archive), target, limits), target)

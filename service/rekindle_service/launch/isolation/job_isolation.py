@@ -27,7 +27,7 @@ from rekindle_service.launch.isolation.sandbox import (
 
 ANY_OWNER = "*"
 OWN_NAME = "{owner}"
-"""In the place of a user's name: the UNIX user that is called like the owner of the job."""
+"""Stands for the UNIX user that is called like the owner of the job."""
 
 
 class NoUserError(OSError):
@@ -102,7 +102,7 @@ _PASSED = {
 _PASSED_PREFIXES = (
     "LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "OMP_", "MKL_", "KMP_", "OPENBLAS_",
 )  # fmt: skip
-"""Of the server's environment, what an isolated job gets: the rest may hold secrets of whoever started the server."""
+"""Variables of the server that an isolated job gets: the rest may hold secrets of whoever started the server."""
 
 
 class IsolationError(Exception):
@@ -111,7 +111,7 @@ class IsolationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """Without arguments: no isolation."""
+    """What jobs are kept from; without arguments, from nothing."""
 
     users: JobUsers = field(default_factory=lambda: JobUsers({}))
     sandbox: Sandbox | None = None

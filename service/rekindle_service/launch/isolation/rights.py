@@ -20,7 +20,7 @@ _SETGROUPS = {"x86_64": 116, "aarch64": 159}
 
 @dataclass(frozen=True, slots=True)
 class GitRights:
-    """With what rights git runs; without arguments, with those of the server.
+    """Rights with which git runs; without arguments, those of the server.
 
     A repository of this machine may have links to whatever git can read, and git quotes what it cannot parse.
     """
@@ -32,14 +32,14 @@ class GitRights:
 
 @dataclass(frozen=True, slots=True)
 class SubmitRights:
-    """With what rights the server reads what a submission names."""
+    """Permissions for reading a submission's files."""
 
     isolation: Isolation
     home: Home
 
     @contextmanager
     def reading(self, submission: Submission) -> Iterator[None]:
-        """While the submission is validated. Raises SubmissionError."""
+        """Take the rights of the job's user while its submission is validated. Raises SubmissionError."""
         user = self._user(submission)
         if submission.origin is None and submission.code_dir is not None:
             self.check_code(submission.code_dir)
@@ -47,7 +47,7 @@ class SubmitRights:
             yield
 
     def check_code(self, code: Path) -> None:
-        """Before the directory ``code`` is read, and again of the one that it has turned out to be."""
+        """Refuse a directory of the server's home: before ``code`` is read, and again for where it leads."""
         if self.isolation.hides_the_server and self._is_in_home(code):
             hint = "submit the directory that it was copied from"
             raise SubmissionError([FieldError("code.path", "must not be in the server's home", str(code), hint)])
@@ -69,7 +69,7 @@ class SubmitRights:
 
     @contextmanager
     def building(self, submission: Submission, directory: Path) -> Iterator[None]:
-        """While files are copied to ``directory``, the new run directory, which belongs to the job's user meanwhile.
+        """Take the rights of the job's user, who owns the new run directory while files are copied there.
 
         What a bundle or a commit has brought there before is given to that user. Raises SubmissionError and OSError.
         """

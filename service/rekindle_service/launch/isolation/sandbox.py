@@ -125,7 +125,7 @@ def _packages() -> list[str]:
 
 @cache
 def _own_paths() -> tuple[str, ...]:
-    """Where this server's interpreter and packages are, as far as they would be hidden."""
+    """Paths of this server's interpreter and packages that the sandbox would hide."""
     links = [Path(sys.executable)]
     while links[-1].is_symlink():
         links.append(links[-1].parent / links[-1].readlink())
@@ -204,7 +204,7 @@ class CgroupParent:
         return directory / "cgroup.procs"
 
     def _remove_empty(self) -> None:
-        """Those of jobs that have ended: the kernel refuses to remove one that has a process."""
+        """Remove the cgroups of ended jobs: the kernel refuses to remove one that has a process."""
         for directory in self.root.iterdir():
             if directory.is_dir():
                 with suppress(OSError):

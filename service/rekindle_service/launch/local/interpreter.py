@@ -22,7 +22,7 @@ from rekindle.contract.job_options import TargetKind
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.config.home import Home
 from rekindle_service.launch.isolation.job_isolation import OWN_NAME, Isolation, UnixUser
-from rekindle_service.launch.local.keeper_start import readable
+from rekindle_service.launch.local.local_launcher import readable
 from rekindle_service.submission import FieldError, raise_if_lacking
 
 _SECONDS = 20

@@ -48,7 +48,7 @@ class SpareKey:
 
 
 def spare_key(python: str, environment: Mapping[str, str]) -> SpareKey:
-    """For a keeper with this ``environment``: what the interpreter and torch read of it when they start."""
+    """What interpreter and torch read of a keeper's ``environment`` when they start."""
     read = (each for each in environment.items() if _is_read_at_start(each[0]))
     return SpareKey(python, tuple(sorted(read)))
 
@@ -218,7 +218,7 @@ class SpareKeepers:
         return None
 
     def pids(self) -> list[int]:
-        """Of those that are ready."""
+        """Process ids of the spare keepers that are ready."""
         with self._changed:
             return [spare.pid for spare in self._ready.values()]
 
@@ -258,7 +258,7 @@ class SpareKeepers:
         return quiet_in if quiet_in > 0 else _CHECK_INTERVAL
 
     def _close_unneeded(self) -> None:
-        """Those that have ended, those of keys that were not used for long, and all where memory is short."""
+        """Close spare keepers that have ended or were not used for long, and all of them where memory is short."""
         kept = self._kept_keys()
         with self._changed:
             closed = [key for key, spare in self._ready.items() if key not in kept or not spare.is_alive()]
@@ -318,5 +318,5 @@ class SpareKeepers:
 
 
 def keys_to_keep(used: Sequence[SpareKey], limit: int, free_memory: int, min_free_memory: int) -> list[SpareKey]:
-    """Of which there is to be one: the latest of ``used``, which come first. Memory is in bytes."""
+    """Keys that get a spare keeper each: the latest of ``used``, which come first. Memory is in bytes."""
     return [] if free_memory < min_free_memory else list(used[:limit])

@@ -20,10 +20,10 @@ from rekindle.contract.job import JobSpec
 from rekindle.contract.job_options import SlurmOptions
 from rekindle.contract.run_dir.paths import LaunchDir, RunDir
 from rekindle_service.config.home import Home
-from rekindle_service.launch.local.keeper_start import keeper_environment
+from rekindle_service.launch.local.local_launcher import keeper_environment
 from rekindle_service.launch.slurm.slurm_commands import job_name
-from rekindle_service.secret_values import stored_values
 from rekindle_service.store.tables import Job
+from rekindle_service.submission import stored_values
 
 COORDINATOR = "rekindle.keeper.cluster"
 _OWN = (
@@ -98,7 +98,7 @@ def _exclude(extra: Sequence[str], excluded: Collection[str]) -> Iterator[str]:
 
 
 def _resources(spec: JobSpec, slurm: SlurmOptions) -> Iterator[str]:
-    """Of each node; unless the job asks for another number."""
+    """Processors and GPUs of each node, unless the job asks for another number."""
     given = {option[2:].partition("=")[0] for option in slurm.extra}
     if given.isdisjoint(_BY_RESOURCE[0]):
         yield f"--cpus-per-task={spec.ranks_per_node}"
@@ -155,7 +155,7 @@ class LaunchFiles:
         return sbatch_options(job.spec, name, run_dir, launch, excluded), launch.script
 
     def environment(self, job: Job, inherited: Mapping[str, str]) -> dict[str, str]:
-        """As of a keeper on this machine, without what belongs to it or to a Slurm job that the server runs in."""
+        """The environment of a keeper here, without what belongs to this machine or to a Slurm job around it."""
         shared = {
             name: value
             for name, value in inherited.items()

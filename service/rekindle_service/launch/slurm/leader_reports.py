@@ -83,13 +83,13 @@ class Beats:
             known.changed_at = time.monotonic()
 
     def forget(self, job_ids: set[str]) -> None:
-        """Of all other jobs."""
+        """Forget what all other jobs have written."""
         for key in [each for each in list(self._known) if each[0] not in job_ids]:
             del self._known[key]
 
 
 def _read_beat(run_dir: RunDir, launch: int) -> tuple[CoordinatorBeat | None, float]:
-    """With the time at which it was written."""
+    """What the coordinator has written last, and when."""
     if (file := open_beneath(run_dir.root, run_dir.launch(launch).beat)) is None:
         return None, 0.0
     with file:

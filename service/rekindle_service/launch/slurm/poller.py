@@ -90,7 +90,7 @@ class SlurmPoller:
         return self._submissions.get(name)
 
     def cancel(self, slurm_id: int) -> None:
-        """At most one request for it waits at a time."""
+        """Ask Slurm to end it, unless that is requested already."""
         with self._changed:
             if slurm_id in self._cancelling:
                 return
@@ -104,13 +104,13 @@ class SlurmPoller:
         self._request(lambda: self._commands.exclude(slurm_id, hosts))
 
     def forget(self, names: set[str]) -> None:
-        """Of all submissions but these."""
+        """Forget all submissions but these."""
         with self._changed:
             for name in self._submissions.keys() - names:
                 del self._submissions[name]
 
     def close(self) -> None:
-        """After the current command; one that takes long is left to itself: what it does is found by its name."""
+        """End after the current command; one that takes long is left to itself: what it does is found by its name."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()

@@ -62,7 +62,7 @@ class SlurmJob:
 
 
 def job_name(job_id: str, launch: int) -> str:
-    """By which the Slurm job of a launch is found, whatever became of the server that has made it."""
+    """Name by which the Slurm job of a launch is found, whatever became of the server that has made it."""
     return f"rekindle-{job_id}-{launch}"
 
 
@@ -144,7 +144,7 @@ class RefusedError(SlurmError):
 
 
 def missing_commands() -> list[str]:
-    """Those that this machine does not have on its PATH."""
+    """Commands of Slurm that this machine does not have on its PATH."""
     return [name for name in COMMANDS if shutil.which(name) is None]
 
 

@@ -114,7 +114,7 @@ def ending_words(job: SlurmJob) -> str:
 
 
 def reason_words(reason: str) -> str:
-    """Of ``%r`` of squeue; a reason that nobody has translated is quoted."""
+    """Translate ``%r`` of squeue; a reason that nobody has translated is quoted."""
     known, _, rest = reason.strip("() ").partition(", ")
     if known in _REASONS:  # ReqNodeNotAvail, UnavailableNodes:n1
         detail = rest.removeprefix("UnavailableNodes:") if known == "ReqNodeNotAvail" else ""
@@ -123,7 +123,7 @@ def reason_words(reason: str) -> str:
 
 
 def _limit_words(reason: str) -> str | None:
-    """Of QOSMaxJobsPerUserLimit, AssocGrpCpuLimit and about a hundred others."""
+    """Translate QOSMaxJobsPerUserLimit, AssocGrpCpuLimit and about a hundred others."""
     match = _LIMIT_NAME.fullmatch(reason)
     if match is None or not (match[1] or match[2]):
         return None

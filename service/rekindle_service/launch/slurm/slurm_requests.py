@@ -164,7 +164,7 @@ def _node_peak(samples: Sequence[UsageSample], ranks_per_node: int) -> int:
 
 
 def _options(spec: JobSpec) -> list[str]:
-    """As they will be, in a directory that nobody needs yet."""
+    """The options of sbatch as they will be, but for paths and name."""
     run_dir = RunDir(Path("/"))
     return sbatch_options(spec, job_name("0" * 10, 0), run_dir, run_dir.launch(0))
 
