@@ -88,7 +88,7 @@ class Bench:
     def holding(self):
         """The names of the jobs that hold slots after another iteration."""
         self.engine.reconcile()
-        return [job.name for job in self.store.jobs_in(HOLDING_SLOTS)]
+        return [job.name for job in self.store.holding()]
 
     def close(self):
         self.closing = True  # else the engine starts another keeper for one that is killed
@@ -162,7 +162,7 @@ def test_a_running_job_is_cancelled_through_its_keeper_and_can_be_resumed(bench)
 
 
 def test_queued_jobs_are_cancelled_without_an_attempt_and_thousands_of_them_delay_no_other(still, monkeypatch):
-    monkeypatch.setattr("rekindle_service.scheduler.queue_scheduler._CANCELLED_AT_ONCE", 2)
+    monkeypatch.setattr("rekindle_service.scheduler.queue_scheduler._AT_ONCE", 2)
     many = [still.submit() for _ in range(3)]
     other = still.submit("wait")
     actions.cancel_all(still.store, [job.id for job in many])

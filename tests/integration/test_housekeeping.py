@@ -15,7 +15,7 @@ from rekindle.contract.files import write_json
 from rekindle.contract.job import RunIntent
 from rekindle.contract.job_options import TargetKind
 from rekindle.contract.run_dir.journal import Journal, RecordType
-from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
+from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.experiments.experiment_submitter import submit_jobs
 from rekindle_service.experiments.trials import Trial
@@ -85,7 +85,7 @@ def end_in_journal(home, job):
 
 
 def read_journals(home, store):
-    for job in store.jobs_in(HOLDING_SLOTS):
+    for job in store.holding():
         RunSync(store, home).read_journal(job)
 
 

@@ -17,7 +17,7 @@ from rekindle.contract.files import read_json, write_json
 from rekindle.contract.job import JobSpec
 from rekindle.contract.job_options import LaunchMode, SlurmOptions
 from rekindle.contract.locks import lock_holder
-from rekindle.contract.states import HOLDING_SLOTS, JobState
+from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
 from rekindle_service.launch import launcher as launcher_module
 from rekindle_service.launch.launcher import Launcher
@@ -73,7 +73,7 @@ class Site(ABC):
         self.launcher.launch(self.row(job), self.write_intent)
 
     def observe(self) -> None:
-        self.launcher.observe(self.store.jobs_in(HOLDING_SLOTS))
+        self.launcher.observe(self.store.holding())
         self.settle()
 
     def write_intent(self, job: Job) -> None:
@@ -143,7 +143,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     store = open_store(home.root)
     made: Site = request.param(store, home)
     yield made
-    for job in store.jobs_in(HOLDING_SLOTS):
+    for job in store.holding():
         made.launcher.stop(job)
         until(lambda job=job: made.is_alive(job) is False, "the keeper has ended")
     made.launcher.detach()

@@ -11,7 +11,7 @@ from sqlalchemy import event
 
 from job_examples import a_job, an_experiment, open_store
 from rekindle.contract.job import RunIntent
-from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobIntent, JobState
+from rekindle.contract.states import TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store import Store
 from rekindle_service.store.job_queries import JobConditions, Mark
 from rekindle_service.store.projection import RowChanges
@@ -117,11 +117,17 @@ def plan_of(store: Store, query: Callable[[Store], object]) -> list[str]:
         ]
 
 
+def first_holding(store: Store) -> list[Job]:
+    """Read what the first call reads."""
+    store._holding = None
+    return store.holding()
+
+
 QUERIES: dict[str, Callable[[Store], object]] = {
     "totals": lambda store: store.totals(),
-    "holding slots": lambda store: store.jobs_in(HOLDING_SLOTS),
-    "queued to drain": lambda store: store.jobs_in({JobState.QUEUED}, {JobIntent.DRAIN}),
-    "queued to cancel": lambda store: store.queue.cancelled(new=True, limit=200),
+    "holding slots": lambda store: first_holding(store),
+    "queued to drain": lambda store: store.queue.with_intent(JobIntent.DRAIN, 200),
+    "queued to cancel": lambda store: store.queue.with_intent(JobIntent.CANCEL, 200, new=True),
     "queue": lambda store: store.queue.jobs(),
     "queue length": lambda store: store.queue.count(),
     "queue by owner": lambda store: store.queue.by_owner(),

@@ -4,6 +4,7 @@ import random
 import time
 
 import pytest
+from sqlmodel import col, select
 
 from job_examples import a_job, an_experiment, cpu_machine, open_store
 from rekindle.contract.job_options import SlurmOptions
@@ -12,6 +13,7 @@ from rekindle_service.scheduler.allocation import QueuePosition
 from rekindle_service.scheduler.fair_share import UsageMeter
 from rekindle_service.scheduler.queue_scheduler import QueuePlanner
 from rekindle_service.scheduler.queue_state import QueueState
+from rekindle_service.store.tables import Job
 
 
 @pytest.fixture
@@ -25,7 +27,8 @@ def agrees(state, store):
     state.refresh()
     rows = {job.id: job for job in store.queue.jobs()}
     assert {job.id: job for job in state.queued} == rows
-    assert store.holding() == store.jobs_in(HOLDING_SLOTS)
+    holding = select(Job).where(col(Job.state).in_(HOLDING_SLOTS)).order_by(col(Job.number))
+    assert store.holding() == store.rows(holding)
     assert state.holding == store.holding()
     assert state.kinds == {job.spec.device_kind if job.spec.slurm is None else "slurm" for job in rows.values()}
 

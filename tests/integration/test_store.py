@@ -391,4 +391,4 @@ def test_every_change_acknowledged_before_a_kill_is_complete(store, tmp_path):
             assert (job.state, job.step) == (JobState.STARTING, 1)
             assert [event.to_state for event in store.events(job_id)] == ["queued", "starting"]
     store.migrate()
-    assert {job.state for job in store.jobs_in(set(JobState))} <= {JobState.QUEUED, JobState.STARTING}
+    assert {job.state for job in store.lists.jobs(limit=1000)} <= {JobState.QUEUED, JobState.STARTING}

@@ -13,9 +13,8 @@ from rekindle_service.jobs.quotas import Quotas, owner_of, slots_by_owner
 from rekindle_service.machine.slots import Machine
 from rekindle_service.scheduler.allocation import Allocation, AllocationState, allocate
 from rekindle_service.scheduler.displacer import DisplacementRules, displacements
-from rekindle_service.scheduler.durations import Durations
-from rekindle_service.scheduler.fair_share import QueueIndex, step
-from rekindle_service.scheduler.queue_scheduler import Forecast, fair_order
+from rekindle_service.scheduler.durations import Durations, Forecast
+from rekindle_service.scheduler.fair_share import QueueIndex, fair_order, step
 from rekindle_service.store.tables import Job
 from simulation.workload import TraceJob
 

@@ -13,7 +13,7 @@ from rekindle_service.config.settings import Quota
 from rekindle_service.job_wording import like_name
 from rekindle_service.jobs.quotas import Quotas, decayed
 from rekindle_service.scheduler.allocation import AllocationState, allocate
-from rekindle_service.scheduler.durations import Durations, expected, max_seconds, remaining
+from rekindle_service.scheduler.durations import Durations, Forecast
 from rekindle_service.scheduler.fair_share import QueueIndex, step, used_since
 from rekindle_service.store.tables import SlotUsage
 
@@ -235,13 +235,13 @@ def test_how_long_a_job_runs_is_measured_of_jobs_of_the_same_owner_whose_names_d
 )
 def test_a_time_limit_bounds_what_was_measured(limit, measured, ran, latest, likely, left):
     job = a_job(time_limit=limit, allocated_at=1000.0)
-    assert (max_seconds(job, measured), expected(job, measured)) == (latest, likely)
-    assert remaining(job, measured, 1000.0 + ran) == left
+    forecast = Forecast(Durations(lambda: [ended(job.name, seconds) for seconds in measured]), 1000.0 + ran)
+    assert (forecast.max_seconds(job), forecast.expected(job), forecast.remaining(job)) == (latest, likely, left)
 
 
 def test_a_job_that_is_stopped_for_another_leaves_its_slots_soon():
     job = a_job(allocated_at=0.0, displaced={"kind": "preempt", "by": "x", "reason": "", "at": 1.0})
-    assert remaining(job, [], 10.0) == 30.0
+    assert Forecast(Durations(tuple), 10.0).remaining(job) == 30.0
 
 
 # --- what was used

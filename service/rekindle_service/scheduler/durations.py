@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from rekindle.contract.states import JobState
@@ -19,41 +20,6 @@ def seconds_of(job: Job) -> float | None:
     if job.state is not JobState.SUCCEEDED or job.run != 1 or job.started_at is None or job.ended_at is None:
         return None
     return max(0.0, job.ended_at - job.started_at)
-
-
-def max_seconds(job: Job, measured: Sequence[float]) -> float | None:
-    """Seconds within which a queued job ends once it starts; None where that is not known.
-
-    Its time limit, or the most that like-named ones took. It decides whether the job may start before its turn.
-    """
-    if job.spec.time_limit is not None:
-        return job.spec.time_limit
-    return max(measured) if measured else None
-
-
-def expected(job: Job, measured: Sequence[float]) -> float | None:
-    """Seconds that a queued job will probably run."""
-    limit = job.spec.time_limit
-    if not measured:
-        return limit
-    return median(measured) if limit is None else min(limit, median(measured))
-
-
-def remaining(job: Job, measured: Sequence[float], now: float) -> float | None:
-    """Seconds until a job that holds slots probably leaves them; None where that is not known.
-
-    One that has run longer than the like-named ones took ends at its time limit, or nobody knows when.
-    """
-    if is_stopping(job):
-        return DISPLACED_SECONDS
-    begun = job.allocated_at or job.started_at
-    ran = 0.0 if begun is None else max(0.0, now - begun)
-    bounds = [] if job.spec.time_limit is None else [job.spec.time_limit]
-    bounds += [median(measured)] if measured else []
-    left = [bound - ran for bound in bounds if bound > ran]
-    if left:
-        return min(left)
-    return 1.0 if job.spec.time_limit is not None else None  # it is being stopped
 
 
 class Durations:
@@ -91,3 +57,43 @@ class Durations:
 
 def _key(job: Job) -> tuple[str | None, str]:
     return job.owner, like_name(job.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """How long jobs run, in seconds; None where nobody knows. ``now``: seconds since the epoch."""
+
+    durations: Durations
+    now: float
+
+    def max_seconds(self, job: Job) -> float | None:
+        """Within what a queued job ends once it starts: its time limit, or the most that like-named ones took.
+
+        It decides whether the job may start before its turn.
+        """
+        if job.spec.time_limit is not None:
+            return job.spec.time_limit
+        return max(self.durations.of(job), default=None)
+
+    def expected(self, job: Job) -> float | None:
+        """How long a queued job will probably run."""
+        limit, measured = job.spec.time_limit, self.durations.of(job)
+        if not measured:
+            return limit
+        return median(measured) if limit is None else min(limit, median(measured))
+
+    def remaining(self, job: Job) -> float | None:
+        """Until a job that holds slots probably leaves them.
+
+        One that has run longer than the like-named ones took ends at its time limit, or nobody knows when.
+        """
+        if is_stopping(job):
+            return DISPLACED_SECONDS
+        begun, measured = job.allocated_at or job.started_at, self.durations.of(job)
+        ran = 0.0 if begun is None else max(0.0, self.now - begun)
+        bounds = [] if job.spec.time_limit is None else [job.spec.time_limit]
+        bounds += [median(measured)] if measured else []
+        left = [bound - ran for bound in bounds if bound > ran]
+        if left:
+            return min(left)
+        return 1.0 if job.spec.time_limit is not None else None  # it is being stopped

@@ -11,7 +11,9 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 
-from rekindle_service.jobs.quotas import decayed, owner_of, slots_by_owner, slots_of
+from rekindle.contract.states import JobIntent
+from rekindle_service.jobs.quotas import decayed, owner_of, slots_by_owner, slots_of, slots_wanted
+from rekindle_service.scheduler.durations import Forecast
 from rekindle_service.store.queue_store import QueueStore
 from rekindle_service.store.tables import Job, SlotUsage
 
@@ -87,6 +89,28 @@ class QueueIndex:
                     heapq.heappop(heap)
                 else:
                     heapq.heapreplace(heap, (committed.get(owner, 0.0), following.number, owner, following))
+
+
+def fair_order(
+    queued: QueueIndex, holding: Iterable[Job], used: Mapping[str, float], forecast: Forecast
+) -> Iterator[Job]:
+    """The queue, next job first. ``used``: slot-seconds by owner until now."""
+    committed = dict(used)
+    for job in holding:
+        left = forecast.remaining(job)
+        seconds = slots_of(job) * (ASSUMED_SECONDS if left is None else left)
+        committed[owner_of(job)] = committed.get(owner_of(job), 0.0) + seconds
+
+    def cost(job: Job) -> float:
+        seconds = forecast.expected(job)
+        return slots_wanted(job.spec) * (ASSUMED_SECONDS if seconds is None else seconds)
+
+    return queued.ordered(committed, cost, _counts)
+
+
+def _counts(job: Job) -> bool:
+    """Held jobs do not run soon."""
+    return job.intent is JobIntent.RUN
 
 
 class UsageMeter:

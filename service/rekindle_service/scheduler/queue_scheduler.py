@@ -2,14 +2,13 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Preemption
-from rekindle_service.jobs.quotas import Quotas, owner_of, slots_of, slots_wanted
+from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.scheduler_health import Prospect
 from rekindle_service.jobs.submission_record import confirm_runs
 from rekindle_service.launch.registry import launcher_of
@@ -19,8 +18,8 @@ from rekindle_service.run_readers.stored_snapshots import next_checkpoint_bytes
 from rekindle_service.scheduler import waiting_reasons
 from rekindle_service.scheduler.allocation import Allocation, AllocationState, QueuePosition, allocate
 from rekindle_service.scheduler.displacer import Displacer
-from rekindle_service.scheduler.durations import DISPLACED_SECONDS, Durations, expected, max_seconds, remaining
-from rekindle_service.scheduler.fair_share import ASSUMED_SECONDS, QueueIndex, UsageMeter
+from rekindle_service.scheduler.durations import DISPLACED_SECONDS, Forecast
+from rekindle_service.scheduler.fair_share import UsageMeter, fair_order
 from rekindle_service.scheduler.limited_runner import LimitedRunner
 from rekindle_service.scheduler.queue_state import QueueState
 from rekindle_service.scheduler.running_jobs import JobEnd
@@ -32,7 +31,7 @@ _REFRESH = 20.0  # seconds after which estimates and shares are computed again a
 _SHOW_INTERVAL = 2.0  # seconds between two writes of what many jobs show
 _FEW = 20  # rows that are written at once
 _CANCELLED = ("Cancelled while it was queued.", "cancelled while queued")  # message of the outcome, reason of the event
-_CANCELLED_AT_ONCE = 200  # jobs
+_AT_ONCE = 200  # jobs
 _CONFIRM_SECONDS = 60.0  # more than a submission takes from its row to its answer
 
 
@@ -60,41 +59,6 @@ class SpaceGate:
         if lack is not None:
             self._awaited = min(needed, self._awaited or needed)
         return lack
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """How long jobs run, in seconds; None where nobody knows. ``now``: seconds since the epoch."""
-
-    durations: Durations
-    now: float
-
-    def remaining(self, job: Job) -> float | None:
-        """Until a job that holds slots probably leaves them."""
-        return remaining(job, self.durations.of(job), self.now)
-
-    def max_seconds(self, job: Job) -> float | None:
-        return max_seconds(job, self.durations.of(job))
-
-    def expected(self, job: Job) -> float | None:
-        return expected(job, self.durations.of(job))
-
-
-def fair_order(
-    queued: QueueIndex, holding: Iterable[Job], used: Mapping[str, float], forecast: Forecast
-) -> Iterator[Job]:
-    """The queue, next job first; see ``order``. ``used``: slot-seconds by owner until now."""
-    committed = dict(used)
-    for job in holding:
-        left = forecast.remaining(job)
-        seconds = slots_of(job) * (ASSUMED_SECONDS if left is None else left)
-        committed[owner_of(job)] = committed.get(owner_of(job), 0.0) + seconds
-
-    def cost(job: Job) -> float:
-        seconds = forecast.expected(job)
-        return slots_wanted(job.spec) * (ASSUMED_SECONDS if seconds is None else seconds)
-
-    return queued.ordered(committed, cost, _counts)
 
 
 class QueuePlanner:
@@ -195,11 +159,6 @@ class QueuePlanner:
         self.usage.close()
 
 
-def _counts(job: Job) -> bool:
-    """Held jobs do not run soon."""
-    return job.intent is JobIntent.RUN
-
-
 class QueueScheduler:
     """Plans the queue again when something has changed that matters to it.
 
@@ -274,16 +233,16 @@ class QueueScheduler:
 
     def _apply_queued_intents(self) -> bool:
         """A queued job has no keeper to carry out a request: it takes effect at once. False: not for all jobs."""
-        for job in self._store.jobs_in({JobState.QUEUED}, {JobIntent.DRAIN}):
+        queue = self._store.queue
+        for job in queue.with_intent(JobIntent.DRAIN, _AT_ONCE):
             self._store.set_intent(job.id, JobIntent.HOLD, expected={JobIntent.DRAIN})
-        cancelled = self._store.queue.cancelled
-        old, new = (cancelled(new=each, limit=_CANCELLED_AT_ONCE) for each in (False, True))
+        old, new = (queue.with_intent(JobIntent.CANCEL, _AT_ONCE, new=each) for each in (False, True))
         for job in old:
             self._runner.run(job.id, partial(self._end.cancel, job, *_CANCELLED))
         self._end.cancel_new(new, *_CANCELLED)
-        if len(new) == _CANCELLED_AT_ONCE:  # there may be thousands: running jobs come in between
+        if len(new) == _AT_ONCE:  # there may be thousands: running jobs come in between
             self._wake()
-        return not (old or new) or not any(cancelled(new=each, limit=1) for each in (True, False))
+        return not (old or new) or not queue.with_intent(JobIntent.CANCEL, 1)
 
     def _start(self, job: Job, devices: list[str]) -> None:
         """Assign the slots; the next iteration finds a job without a keeper and launches it.

@@ -4,15 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from sqlmodel import col, delete, exists, or_, select, tuple_, update
 
-from rekindle_service.store.sqlite import Database
+from rekindle_service.store.sqlite import StorePart
 from rekindle_service.store.tables import AccessToken, AuditEntry, BrowserSession, BundleUpload, Job
 
 
-class AccessStore:
+class AccessStore(StorePart):
     """Part of ``Store``. Thread-safe; any method may raise StorageError."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     # --- tokens
 

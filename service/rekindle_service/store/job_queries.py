@@ -15,7 +15,7 @@ from sqlmodel.sql.expression import SelectOfScalar
 
 from rekindle.contract.outcome import Outcome
 from rekindle.contract.states import JobIntent, JobState
-from rekindle_service.store.sqlite import Database
+from rekindle_service.store.sqlite import Database, StorePart
 from rekindle_service.store.tables import (
     ARCHIVED,
     DONE,
@@ -118,14 +118,11 @@ class EndedExperiment:
         return self.experiment.id
 
 
-class JobLists:
+class JobLists(StorePart):
     """Part of ``Store``.
 
     ``readable_by``, ``changeable_by``: only jobs of this owner, whatever else is requested (``access.permissions``).
     """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     # --- pages, latest first
 

@@ -13,11 +13,11 @@ from sqlmodel import Session, col, select
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
 from rekindle_service.store.access_store import AccessStore
-from rekindle_service.store.change_feed import ChangeFeed
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.job_queries import JobLists, Lookup
 from rekindle_service.store.mutations import (
     JOBS_AT_ONCE,
+    ChangeFeed,
     by_key,
     check_way,
     forget,
@@ -110,18 +110,12 @@ class Store(Database):
         with self.reading() as session:
             return session.get(Job, job_id)
 
-    def jobs_in(self, states: Collection[JobState], intents: Collection[JobIntent] | None = None) -> list[Job]:
-        """Every job in one of ``states`` (and with one of ``intents``), oldest first."""
-        query = select(Job).where(col(Job.state).in_(states))
-        if intents is not None:
-            query = query.where(col(Job.intent).in_(intents))
-        return sorted(self.rows(query), key=attrgetter("number"))
-
     def holding(self) -> list[Job]:
         """Every job that holds slots, oldest first, from memory: only the first call asks the database."""
         if self._holding is None:
             with self._turn:
-                self._holding = {job.id: job for job in self.jobs_in(HOLDING_SLOTS)}
+                query = select(Job).where(col(Job.state).in_(HOLDING_SLOTS))
+                self._holding = {job.id: job for job in self.rows(query)}
         return sorted(self._holding.values(), key=attrgetter("number"))
 
     def _committed(self, session: Session) -> None:

@@ -11,7 +11,7 @@ from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.job_wording import job_label
 from rekindle_service.store.job_queries import KEY_COLUMNS, JobKey, read_keys
 from rekindle_service.store.mutations import next_values
-from rekindle_service.store.sqlite import Database
+from rekindle_service.store.sqlite import StorePart
 from rekindle_service.store.storage_errors import QueueFullError
 from rekindle_service.store.tables import LOCAL, DeviceState, Job, SlotUsage
 from rekindle_service.store.totals import queued_jobs
@@ -70,11 +70,8 @@ _SHOW = (
 )
 
 
-class QueueStore:
+class QueueStore(StorePart):
     """Part of ``Store``."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def jobs(self) -> Iterator[Job]:
         """All queued jobs by number, read page by page."""
@@ -84,10 +81,11 @@ class QueueStore:
             yield from page
             page = self._database.rows(query.where(col(Job.number) > page[-1].number))
 
-    def cancelled(self, *, new: bool, limit: int) -> list[Job]:
-        """Some of the queued jobs that are to be cancelled: those that have never run (``new``), or the others."""
-        runs = (Job.run == 0) if new else (col(Job.run) > 0)
-        query = select(Job).where(Job.state == JobState.QUEUED, Job.intent == JobIntent.CANCEL, runs)
+    def with_intent(self, intent: JobIntent, limit: int, *, new: bool | None = None) -> list[Job]:
+        """Some of the queued jobs with this intent; ``new``: those that have never run, or only the others."""
+        query = select(Job).where(Job.state == JobState.QUEUED, Job.intent == intent)
+        if new is not None:
+            query = query.where((Job.run == 0) if new else (col(Job.run) > 0))
         return self._database.rows(query.limit(limit))
 
     def count(self) -> int:
@@ -174,11 +172,8 @@ class QueueStore:
                 session.merge(SlotUsage(owner=owner, slot_seconds=seconds, at=at))
 
 
-class DeviceStore:
+class DeviceStore(StorePart):
     """Part of ``Store``: the devices that are disabled, by UUID of a GPU or name of a CPU slot."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def states(self) -> dict[str, DeviceState]:
         """What was ever recorded of devices; others are not in it."""

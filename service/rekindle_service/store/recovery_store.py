@@ -8,7 +8,7 @@ from sqlmodel import Session, col, delete, func, select, update
 from rekindle.contract.job import RunIntent
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.store.mutations import by_key, last_value, next_value, record
-from rekindle_service.store.sqlite import Database
+from rekindle_service.store.sqlite import StorePart
 from rekindle_service.store.tables import NEW_SLURM_LAUNCH, Counter, Event, Experiment, Job
 from rekindle_service.store.totals import forget_attempts
 
@@ -22,11 +22,8 @@ class KnownJob:
     run: int
 
 
-class RecoveryStore:
+class RecoveryStore(StorePart):
     """Part of ``Store``. Used when a server starts, before anything else uses the database."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def starts(self) -> int:
         """How many servers have begun to work with this database; 0: it is new."""

@@ -8,7 +8,7 @@ from sqlmodel import Session, col, func, select
 
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.store.mutations import last_value, record
-from rekindle_service.store.sqlite import Database
+from rekindle_service.store.sqlite import StorePart
 from rekindle_service.store.tables import AuditEntry, Counter, Event, Job
 from rekindle_service.store.totals import jobs_by_state
 
@@ -45,11 +45,8 @@ class JobChanges(NamedTuple):
     complete: bool  # nothing else has happened
 
 
-class RetentionStore:
+class RetentionStore(StorePart):
     """Part of ``Store``."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def jobs(self) -> list[JobEntry]:
         """Every job, oldest first, without the columns that take long to read."""

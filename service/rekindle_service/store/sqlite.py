@@ -314,6 +314,13 @@ class Database:
             raise StorageError(f"{self.path} has too many users at once: try again", full=False) from error
 
 
+class StorePart:
+    """A group of the questions and changes of ``Store``. Thread-safe; any method may raise StorageError."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+
 def _on_begin(connection: Connection) -> None:
     """A writer takes the lock at once: a transaction that begins by reading could not wait for it later."""
     connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
