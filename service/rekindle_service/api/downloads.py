@@ -5,7 +5,7 @@ from itertools import chain
 
 import structlog
 from starlette.responses import StreamingResponse
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
 from rekindle_service.api.problems import ProblemError
 
@@ -39,6 +39,10 @@ class Download(StreamingResponse):
         super().__init__(chain((first,), chunks), status_code, {**(headers or {}), **sized}, media_type)
         self._length = length
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._path = scope["path"]
+        await super().__call__(scope, receive, send)
+
     async def stream_response(self, send: Send) -> None:
         """Omit the last message of an incomplete download: the server then closes the connection."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -53,7 +57,7 @@ class Download(StreamingResponse):
             if self._length is None or sent == self._length:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
                 return
-        _log.warning("A download is incomplete", reason=reason, bytes=sent)
+        _log.warning("A download is incomplete", path=self._path, reason=reason, bytes=sent)
 
 
 def attachment(name: str) -> dict[str, str]:

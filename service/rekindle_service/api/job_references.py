@@ -1,7 +1,5 @@
 """The job or experiment that a person names: by id, number, name or the start of an id."""
 
-from collections.abc import Sequence
-
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.store import Store
 from rekindle_service.store.job_queries import MIN_ID_PREFIX, Lookup, Row
@@ -18,27 +16,25 @@ def resolve_job(store: Store, reference: str, readable_by: str | None) -> Job:
 
     Raises ProblemError: 404 with the names most like it, or 409 where several ids start with it.
     """
-    found = store.lookup.matches(reference, readable_by)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ProblemError(409, "ambiguous-job", _ambiguous(found, reference))
-    raise ProblemError(404, "unknown-job", _unknown("job", store.lookup, reference, readable_by))
+    return _resolve("job", store.lookup, reference, readable_by, (409, "ambiguous-job"))
 
 
 def resolve_experiment(store: Store, reference: str, readable_by: str | None) -> Experiment:
     """The one experiment that ``reference`` names among all that may be read. Raises ProblemError: 404."""
-    lookup = store.experiments.lookup
+    return _resolve("experiment", store.experiments.lookup, reference, readable_by, (404, "unknown-experiment"))
+
+
+def _resolve(
+    kind: str, lookup: Lookup[Row], reference: str, readable_by: str | None, ambiguous: tuple[int, str]
+) -> Row:
     found = lookup.matches(reference, readable_by)
     if len(found) == 1:
         return found[0]
-    detail = _ambiguous(found, reference) if found else _unknown("experiment", lookup, reference, readable_by)
-    raise ProblemError(404, "unknown-experiment", detail)
-
-
-def _ambiguous(found: Sequence[Job] | Sequence[Experiment], reference: str) -> str:
+    if not found:
+        raise ProblemError(404, f"unknown-{kind}", _unknown(kind, lookup, reference, readable_by))
     listed = ", ".join(f"{each.id} (#{each.number} {each.name})" for each in found)
-    return f"{len(found)} ids or more start with {reference!r}: {listed}. Give more of the id, or the number"
+    detail = f"{len(found)} ids or more start with {reference!r}: {listed}. Give more of the id, or the number"
+    raise ProblemError(*ambiguous, detail)
 
 
 def _unknown(kind: str, lookup: Lookup[Row], reference: str, readable_by: str | None) -> str:
