@@ -15,8 +15,7 @@ from starlette.templating import Jinja2Templates
 
 from rekindle.contract.job_options import Group, job_options
 from rekindle_service.api.auth import IdentityDep, address_of, is_same_origin, refuse_wrong_token
-from rekindle_service.api.dependencies import AppStateDep, ReadableBy
-from rekindle_service.api.job_references import resolve_job
+from rekindle_service.api.dependencies import AppStateDep, ReadableBy, resolve_job
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.static_files import IMMUTABLE, page_files
 from rekindle_service.config.home import is_job_id

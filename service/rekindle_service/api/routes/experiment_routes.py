@@ -11,8 +11,14 @@ from pydantic import StringConstraints
 
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.api.auth import IdentityDep, require_access
-from rekindle_service.api.dependencies import AppState, AppStateDep, IdempotencyKeyDep, ReadableBy, submitted_by
-from rekindle_service.api.job_references import resolve_experiment
+from rekindle_service.api.dependencies import (
+    AppState,
+    AppStateDep,
+    IdempotencyKeyDep,
+    ReadableBy,
+    resolve_experiment,
+    submitted_by,
+)
 from rekindle_service.api.pagination import PageParamsDep, RowPageParamsDep, paginate
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.request_conversion import keyed, plan_experiment

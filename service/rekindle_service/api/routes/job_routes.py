@@ -20,9 +20,9 @@ from rekindle_service.api.dependencies import (
     JobDep,
     ReadableBy,
     RunDirDep,
+    resolve_job,
     submitted_by,
 )
-from rekindle_service.api.job_references import resolve_job
 from rekindle_service.api.pagination import RowPageParamsDep
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.request_conversion import keyed, submission_of
