@@ -301,6 +301,17 @@ def test_the_queue_revision_changes_only_after_the_commit(store):
     assert store.queue_revision == added
 
 
+def test_who_holds_slots_is_asked_again_after_a_change_that_may_have_been_lost(store):
+    store.add_job(a_job(state=JobState.STARTING))
+    assert [job.state for job in store.holding()] == [JobState.STARTING]
+    with store.reading() as session:  # as a commit that was confirmed to nobody
+        session.connection().exec_driver_sql("UPDATE job SET state = 'running'")
+        session.connection().commit()
+    with pytest.raises(StorageError), store.writing():
+        raise StorageError("the disk is full", full=True)
+    assert [job.state for job in store.holding()] == [JobState.RUNNING]
+
+
 # --- the feed
 
 

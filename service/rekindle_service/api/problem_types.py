@@ -94,7 +94,7 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         "Read from the next byte that `detail` names.",
     ),
     "storage-unavailable": ProblemType(
-        "The database does not answer, or was replaced or damaged.",
+        "The database does not answer, or was removed, replaced or damaged.",
         "`GET /readyz` names its state; docs/database.md says what to do. Retry with the same `Idempotency-Key`.",
     ),
     "too-large": ProblemType(

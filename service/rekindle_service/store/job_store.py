@@ -34,6 +34,7 @@ from rekindle_service.store.queue_store import NO_LIMIT, DeviceStore, QueueRoom,
 from rekindle_service.store.recovery_store import RecoveryStore
 from rekindle_service.store.retention_store import RetentionStore
 from rekindle_service.store.sqlite import Database
+from rekindle_service.store.storage_errors import StorageError
 from rekindle_service.store.tables import Attempt, Event, Job
 from rekindle_service.store.totals import JobTotals, holding_after, totals
 
@@ -111,12 +112,25 @@ class Store(Database):
             return session.get(Job, job_id)
 
     def holding(self) -> list[Job]:
-        """Every job that holds slots, oldest first, from memory: only the first call asks the database."""
-        if self._holding is None:
+        """Every job that holds slots, oldest first, from memory.
+
+        The first call asks the database, and the first one after a change that failed.
+        """
+        holding = self._holding
+        if holding is None:
             with self._turn:
                 query = select(Job).where(col(Job.state).in_(HOLDING_SLOTS))
-                self._holding = {job.id: job for job in self.rows(query)}
-        return sorted(self._holding.values(), key=attrgetter("number"))
+                holding = self._holding = {job.id: job for job in self.rows(query)}
+        return sorted(holding.values(), key=attrgetter("number"))
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        try:
+            with super().writing() as session:
+                yield session
+        except StorageError:
+            self._holding = None  # the change may have been committed: ask the database again
+            raise
 
     def _committed(self, session: Session) -> None:
         if self._holding is not None:
