@@ -19,13 +19,13 @@ Schema = dict[str, Any]
 def document() -> Schema:
     """The OpenAPI document of the API's routes, with the body of every error."""
     from rekindle_service.api.app import API_ROUTERS
-    from rekindle_service.api.problems import Problem
+    from rekindle_service.api.problems import ProblemBody
 
     app = FastAPI()
     for router in API_ROUTERS:
         app.include_router(router, prefix=_PREFIX)
     found = app.openapi()
-    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    problem = ProblemBody.model_json_schema(ref_template="#/components/schemas/{model}")
     found["components"]["schemas"].update(problem.pop("$defs"), Problem=problem)
     return found
 

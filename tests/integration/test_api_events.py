@@ -19,7 +19,7 @@ from cli_process import rekindle
 from job_records import record_attempt
 from rekindle.contract.files import append_line
 from rekindle.contract.states import JobState
-from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.problems import ApiError
 from rekindle_service.api.routes.event_routes import Feed, make_feed
 
 
@@ -217,7 +217,7 @@ def test_a_flood_of_output_comes_in_bounded_chunks_without_gap(attempt: Attempt,
 
 def test_a_log_of_no_followed_job_is_rejected(follow: Follow) -> None:
     for log in ("0", "0:stdin", "x:stdout", "abcdefghij:0:stdout", "0:stdout:", "-1:stdout", "\0"):
-        with pytest.raises(ProblemError) as caught:
+        with pytest.raises(ApiError) as caught:
             follow(log)
         assert caught.value.status == 422
 

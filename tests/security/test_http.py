@@ -19,7 +19,7 @@ from e2e.waiting import until
 from job_records import record_attempt
 from rekindle_service.api import request_body
 from rekindle_service.api.downloads import Download
-from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.problems import ApiError
 from rekindle_service.api.routes import event_routes
 from rekindle_service.jobs.packaging import git_checkout
 from rekindle_service.run_readers.zip_stream import Member, zip_stream
@@ -418,7 +418,7 @@ def test_files_that_vanish_give_a_problem_or_an_incomplete_download(tmp_path: Pa
     here, gone = tmp_path / "here", tmp_path / "gone"
     here.write_bytes(b"x" * 1000)
     members = [Member("gone", gone), Member("here", here)]
-    with pytest.raises(ProblemError) as caught:
+    with pytest.raises(ApiError) as caught:
         Download(zip_stream(tmp_path, members, compress=False, complete=True), "application/zip")
     assert (caught.value.status, caught.value.slug) == (409, "files-changed")
     chunks = zip_stream(tmp_path, reversed(members), compress=False, complete=True)

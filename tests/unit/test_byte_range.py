@@ -1,6 +1,6 @@
 import pytest
 
-from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.problems import ApiError
 from rekindle_service.api.routes.log_routes import parse_range
 
 
@@ -22,5 +22,5 @@ def test_one_range_of_bytes_is_parsed_and_anything_else_ignored() -> None:
 
 def test_a_range_beyond_the_end_cannot_be_satisfied() -> None:
     for header, size in (("bytes=10-", 10), ("bytes=99-100", 10), ("bytes=0-", 0), ("bytes=-0", 10)):
-        with pytest.raises(ProblemError):
+        with pytest.raises(ApiError):
             parse_range(header, size)

@@ -20,7 +20,7 @@ from rekindle_service.api.middleware import (
 )
 from rekindle_service.api.pages import error_page, install_pages
 from rekindle_service.api.problem_types import PROBLEM_TYPES
-from rekindle_service.api.problems import RESPONSES, Problem, ProblemError, install_problem_handlers
+from rekindle_service.api.problems import RESPONSES, ApiError, ProblemBody, install_problem_handlers
 from rekindle_service.api.request_body import RequestBodyMiddleware
 from rekindle_service.api.routes import (
     access_routes,
@@ -66,7 +66,7 @@ _NOT_COMPRESSED = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "text/plain", "application/o
 
 
 async def _reject_unknown(request: Request) -> None:
-    """Raise ProblemError (422) for a query parameter that the route does not have: it may be misspelt."""
+    """Raise ApiError (422) for a query parameter that the route does not have: it may be misspelt."""
     if not request.query_params:
         return
     known = _known(request.scope["route"])
@@ -78,7 +78,7 @@ async def _reject_unknown(request: Request) -> None:
             for name in unknown[:_MAX_ERRORS]
         ]
         detail = f"{request.method} {request.url.path} has no query parameter {unknown[0][:100]!r}; {listed}"
-        raise ProblemError(422, "invalid-request", detail, errors=errors)
+        raise ApiError(422, "invalid-request", detail, errors=errors)
 
 
 def _known(route: APIRoute) -> list[str]:
@@ -130,7 +130,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     with PARSING:  # pydantic reads the source of types
         if app.openapi_schema is None:
             schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+            problem = ProblemBody.model_json_schema(ref_template="#/components/schemas/{model}")
             problem["properties"]["type"]["enum"] = [f"/problems/{name}" for name in PROBLEM_TYPES]
             schema["components"]["schemas"].update(problem.pop("$defs"), Problem=problem)
             app.openapi_schema = schema

@@ -15,7 +15,7 @@ from starlette.websockets import WebSocketClose
 from rekindle_service.access.access_control import AccessControl
 from rekindle_service.access.permissions import SAFE_METHODS, Identity, Permissions, Via, changes_something
 from rekindle_service.access.permissions import Scope as TokenScope
-from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.problems import ApiError
 from rekindle_service.store.tables import AuditEntry
 
 _OPEN_FILES = ("/static/login/login.js", "/static/shared/base.css", "/static/shared/logo.svg")
@@ -24,14 +24,14 @@ OPEN_ROUTES = frozenset(
 )
 """Routes that need no token: health checks and the login page."""
 
-_UNAUTHORIZED = ProblemError(
+_UNAUTHORIZED = ApiError(
     401,
     "unauthorized",
     "the header 'Authorization: Bearer TOKEN' is missing, or its token is wrong, revoked or expired; `rekindle token` "
     "prints the token of this machine's server, and a browser logs in at /login",
     headers={"WWW-Authenticate": 'Bearer realm="rekindle"'},
 )
-_FOREIGN_ORIGIN = ProblemError(
+_FOREIGN_ORIGIN = ApiError(
     403,
     "foreign-origin",
     "a request that changes something and uses the session cookie must come from a page of this server "
@@ -138,23 +138,23 @@ class _Audited:
         )
 
 
-def insufficient_scope(identity: Identity, needed: TokenScope) -> ProblemError:
+def insufficient_scope(identity: Identity, needed: TokenScope) -> ApiError:
     detail = (
         f"this needs the scope {needed}, and {identity.person} has the scope {identity.scope} here: "
         f"ask an administrator of this server for `rekindle token create {identity.person} --scope {needed}`"
     )
-    return ProblemError(403, "insufficient-scope", detail)
+    return ApiError(403, "insufficient-scope", detail)
 
 
-def refuse_wrong_token(access: AccessControl, address: str, refusal: ProblemError) -> ProblemError:
+def refuse_wrong_token(access: AccessControl, address: str, refusal: ApiError) -> ApiError:
     """Count a wrong token: ``refusal``, or after many of them the problem (429) that says so."""
     if wait := access.failures.wait(address):
         return _too_many("too many wrong tokens were sent; the right one is accepted at any time", wait)
     return refusal
 
 
-def _too_many(detail: str, wait: float) -> ProblemError:
-    return ProblemError(429, "too-many-requests", detail, headers={"Retry-After": str(int(wait) + 1)})
+def _too_many(detail: str, wait: float) -> ApiError:
+    return ApiError(429, "too-many-requests", detail, headers={"Retry-After": str(int(wait) + 1)})
 
 
 def address_of(scope: Scope) -> str:
@@ -212,7 +212,7 @@ IdentityDep = Annotated[Identity, Depends(identity_of)]
 
 
 def admin(identity: IdentityDep) -> Identity:
-    """Raises ProblemError (403) for anybody but an administrator."""
+    """Raises ApiError (403) for anybody but an administrator."""
     if not identity.scope.includes(TokenScope.ADMIN):
         raise insufficient_scope(identity, TokenScope.ADMIN)
     return identity
@@ -221,12 +221,10 @@ def admin(identity: IdentityDep) -> Identity:
 AdminDep = Annotated[Identity, Depends(admin)]
 
 
-def require_access(
-    permissions: Permissions, request: Request, owner: str | None, name: str, unknown: ProblemError
-) -> None:
+def require_access(permissions: Permissions, request: Request, owner: str | None, name: str, unknown: ApiError) -> None:
     """Check that the request may read or change the thing called ``name``, by its method.
 
-    Raises ``unknown`` for what must not be read, as if there were no such thing, and ProblemError (403) for what must
+    Raises ``unknown`` for what must not be read, as if there were no such thing, and ApiError (403) for what must
     not be changed.
     """
     identity = identity_of(request)
@@ -234,4 +232,4 @@ def require_access(
         raise unknown
     if changes_something(request.method, request.url.path) and not permissions.may_change(identity, owner):
         detail = f"{name} belongs to {owner or 'nobody'}, and {identity.person} may change only their own jobs"
-        raise ProblemError(403, "not-owner", f"{detail}: ask {owner or 'an administrator'} or an administrator")
+        raise ApiError(403, "not-owner", f"{detail}: ask {owner or 'an administrator'} or an administrator")

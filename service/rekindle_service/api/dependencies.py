@@ -13,7 +13,7 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.access.access_control import AccessControl
 from rekindle_service.access.permissions import Identity, Permissions
 from rekindle_service.api.auth import IdentityDep, require_access
-from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.problems import ApiError
 from rekindle_service.api.shared_results import JobJson, SingleFlightCache
 from rekindle_service.config.home import Home, is_job_id, server_user
 from rekindle_service.job_wording import STATE_PHRASES, quoted_label
@@ -130,7 +130,7 @@ def submitted_by(state: AppState, identity: Identity, readable_by: str | None) -
 
 
 def find_job(state: AppStateDep, request: Request, job_id: JobId) -> Job:
-    """The job of this id. Raises ProblemError: 404 where it must not be read, 403 where it must not be changed."""
+    """The job of this id. Raises ApiError: 404 where it must not be read, 403 where it must not be changed."""
     job, unknown = _job(state, job_id)
     if job is None:
         raise unknown
@@ -139,29 +139,29 @@ def find_job(state: AppStateDep, request: Request, job_id: JobId) -> Job:
 
 
 def readable_job(state: AppState, identity: Identity, job_id: str) -> Job:
-    """Another job that a request names. Raises ProblemError (404)."""
+    """Another job that a request names. Raises ApiError (404)."""
     job, unknown = _job(state, job_id)
     if job is None or not state.access.permissions.may_read(identity, job.owner):
         raise unknown
     return job
 
 
-def _job(state: AppState, job_id: str) -> tuple[Job | None, ProblemError]:
+def _job(state: AppState, job_id: str) -> tuple[Job | None, ApiError]:
     detail = (
         f"there is no job {job_id[:64]!r}; GET /api/v1/jobs lists all jobs, and GET /api/v1/jobs/resolve?ref=… finds "
         "one by its number, its name or the first characters of its id (at least 4)"
     )
-    return state.store.job(job_id) if is_job_id(job_id) else None, ProblemError(404, "unknown-job", detail)
+    return state.store.job(job_id) if is_job_id(job_id) else None, ApiError(404, "unknown-job", detail)
 
 
 JobDep = Annotated[Job, Depends(find_job)]
 
 
 def find_run_dir(state: AppStateDep, job: JobDep) -> RunDir:
-    """Raises ProblemError (503) where the files of the job do not respond: no thread is to wait for them, too."""
+    """Raises ApiError (503) where the files of the job do not respond: no thread is to wait for them, too."""
     if job.id in state.scheduler_health().stuck:
         detail = f"the files of job {job.id} do not respond: check the file system of {state.home.run_dir(job.id).root}"
-        raise ProblemError(503, "files-unresponsive", detail, headers={"Retry-After": "10"})
+        raise ApiError(503, "files-unresponsive", detail, headers={"Retry-After": "10"})
     return state.home.run_dir(job.id)
 
 
@@ -169,17 +169,17 @@ RunDirDep = Annotated[RunDir, Depends(find_run_dir)]
 
 
 def find_attempt(job: JobDep, run_dir: RunDirDep, attempt: AttemptNumber = None) -> AttemptInfo:
-    """The requested attempt, by default the latest. Raises ProblemError (404)."""
+    """The requested attempt, by default the latest. Raises ApiError (404)."""
     attempts = read_attempts(run_dir)
     if not attempts:
         detail = f"{quoted_label(job.name, job.number)} has no attempt yet: it {STATE_PHRASES[job.state]}"
-        raise ProblemError(404, "unknown-attempt", detail)
+        raise ApiError(404, "unknown-attempt", detail)
     number = max(attempts) if attempt is None else attempt
     if number not in attempts:
         detail = (
             f"{quoted_label(job.name, job.number)} has no attempt {number}; it has {_range('attempt', list(attempts))}"
         )
-        raise ProblemError(404, "unknown-attempt", detail)
+        raise ApiError(404, "unknown-attempt", detail)
     return attempts[number]
 
 
@@ -187,17 +187,17 @@ AttemptDep = Annotated[AttemptInfo, Depends(find_attempt)]
 
 
 def find_rank(job: JobDep, run_dir: RunDirDep, attempt: AttemptDep, rank: RankNumber) -> int:
-    """The requested rank of the attempt. Raises ProblemError (404)."""
+    """The requested rank of the attempt. Raises ApiError (404)."""
     require_rank(job, attempt, rank_numbers(run_dir, attempt), [rank])
     return rank
 
 
 def require_rank(job: Job, attempt: AttemptInfo, ranks: list[int], requested: Sequence[int]) -> None:
-    """Raises ProblemError (404) where none of the requested ranks is among ``ranks``, those of the attempt."""
+    """Raises ApiError (404) where none of the requested ranks is among ``ranks``, those of the attempt."""
     if requested and not set(requested) & set(ranks):
         missing = ", ".join(map(str, requested[:_MAX_NAMED]))
         detail = f"attempt {attempt.number} of job {job.id} has no rank {missing}; it has {_range('rank', ranks)}"
-        raise ProblemError(404, "unknown-rank", detail)
+        raise ApiError(404, "unknown-rank", detail)
 
 
 RankDep = Annotated[int, Depends(find_rank)]

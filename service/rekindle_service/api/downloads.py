@@ -7,7 +7,7 @@ import structlog
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.problems import ApiError
 
 _log = structlog.get_logger(__name__)
 
@@ -17,7 +17,7 @@ ZIP = "application/zip"
 class Download(StreamingResponse):
     """Chunks that are read while they are sent.
 
-    The first chunk is read at once: what fails then is reported by ProblemError (409). What fails later, and a file
+    The first chunk is read at once: what fails then is reported by ApiError (409). What fails later, and a file
     that has become shorter than ``length``, closes the connection: the client sees that the download is incomplete.
     """
 
@@ -34,7 +34,7 @@ class Download(StreamingResponse):
             first = next(chunks, b"")
         except OSError as error:
             detail = f"the files changed or were removed while they were read ({error}): request them again"
-            raise ProblemError(409, "files-changed", detail) from error
+            raise ApiError(409, "files-changed", detail) from error
         sized = {} if length is None else {"Content-Length": str(length)}
         super().__init__(chain((first,), chunks), status_code, {**(headers or {}), **sized}, media_type)
         self._length = length

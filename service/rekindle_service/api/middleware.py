@@ -7,7 +7,7 @@ import anyio
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rekindle_service.api.problems import SECURITY_HEADERS, ProblemError
+from rekindle_service.api.problems import SECURITY_HEADERS, ApiError
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _ANY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 compared with, not bound to
@@ -73,7 +73,7 @@ class TrustedHostMiddleware:
                 f"the Host header must be given once and name this server: {', '.join(sorted(self._names))}, with "
                 "any port; the settings host and public_url allow another name"
             )
-            app = ProblemError(400, "wrong-host", detail).response()
+            app = ApiError(400, "wrong-host", detail).response()
         await app(scope, receive, send)
 
     def _is_trusted(self, header: str) -> bool:

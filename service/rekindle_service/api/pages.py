@@ -13,10 +13,9 @@ from markupsafe import Markup, escape
 from starlette.responses import RedirectResponse
 from starlette.templating import Jinja2Templates
 
-from rekindle.contract.job_options import Group, job_options
+from rekindle.contract.job_options import OptionGroup, job_options
 from rekindle_service.api.auth import IdentityDep, address_of, is_same_origin, refuse_wrong_token
 from rekindle_service.api.dependencies import AppStateDep, ReadableBy, resolve_job
-from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.static_files import IMMUTABLE, page_files
 from rekindle_service.config.home import is_job_id
 from rekindle_service.schemas.access_json import Login
@@ -35,7 +34,7 @@ _TEMPLATES = Jinja2Templates(
 _TEMPLATES.env.globals.update(
     static_url=page_files().url,
     bundle_url=page_files().bundle_url,
-    job_options=lambda group: [each for each in job_options() if each.group is Group[group]],
+    job_options=lambda group: [each for each in job_options() if each.group is OptionGroup[group]],
 )
 _TEMPLATES.env.filters["code"] = lambda text: Markup(re.sub(r"`(.*?)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704
 
@@ -51,7 +50,7 @@ _PAGES = {
 }
 """Templates by path. A page reads ids from its URL and gets everything else from the API."""
 
-_WRONG_TOKEN = ProblemError(
+_WRONG_TOKEN = ApiError(
     401, "unauthorized", "this token is wrong, revoked or expired; `rekindle token` on the server's machine prints one"
 )
 
@@ -105,7 +104,7 @@ def shortened_job_url() -> RedirectResponse:
 
 @router.get("/jobs/{reference}")
 def job_page(state: AppStateDep, readable_by: ReadableBy, request: Request, reference: str) -> Response:
-    """The page of a job by its id; the number of a job leads there. Raises ProblemError (404)."""
+    """The page of a job by its id; the number of a job leads there. Raises ApiError (404)."""
     if reference.isascii() and reference.isdecimal() and not is_job_id(reference):
         job = resolve_job(state.store, reference, readable_by)
         return RedirectResponse(request.url.replace(path=f"/jobs/{job.id}"))
@@ -114,10 +113,10 @@ def job_page(state: AppStateDep, readable_by: ReadableBy, request: Request, refe
 
 @router.post("/login", status_code=204)
 def login(state: AppStateDep, request: Request, body: Login) -> Response:
-    """Give a session cookie to a browser that sends the token. Raises ProblemError (401, 403)."""
+    """Give a session cookie to a browser that sends the token. Raises ApiError (401, 403)."""
     from_browser = "sec-fetch-site" in request.headers or "origin" in request.headers
     if from_browser and not is_same_origin(request.headers):
-        raise ProblemError(403, "foreign-origin", "a page of another site cannot log in here")
+        raise ApiError(403, "foreign-origin", "a page of another site cannot log in here")
     identity, address = state.access.tokens.identify(body.token.encode(errors="replace")), address_of(request.scope)
     if identity is None:
         raise refuse_wrong_token(state.access, address, _WRONG_TOKEN)
@@ -157,10 +156,8 @@ def api_page(request: Request) -> Response:
 
 @router.get(f"{_SWAGGER_PAGE}/{{release}}/{{name}}")
 def swagger_file(request: Request, release: str, name: str) -> Response:
-    """A file of Swagger UI, which a browser keeps. Raises ProblemError (404)."""
+    """A file of Swagger UI, which a browser keeps. Raises ApiError (404)."""
     if release != version(_SWAGGER_PACKAGE) or name not in _SWAGGER_FILES:
-        raise ProblemError(
-            404, "not-found", f"Swagger UI of this server has no file {request.url.path}: reload the page"
-        )
+        raise ApiError(404, "not-found", f"Swagger UI of this server has no file {request.url.path}: reload the page")
     content = (files("fastapi_swagger") / "resources" / name).read_bytes()
     return Response(content, media_type=_SWAGGER_FILES[name], headers={"Cache-Control": IMMUTABLE})

@@ -50,7 +50,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RETRY = {"Retry-After": "5"}
 
 
-class Problem(ApiModel):
+class ProblemBody(ApiModel):
     """Body of every error response (RFC 9457)."""
 
     type: str = Field(examples=["/problems/invalid-request"])
@@ -66,7 +66,7 @@ class Problem(ApiModel):
 
 
 @dataclass(eq=False)
-class ProblemError(Exception):
+class ApiError(Exception):
     """Raised by a route to respond with a problem: ``slug`` names its kind for programs, ``detail`` explains it."""
 
     status: int
@@ -85,9 +85,9 @@ class ProblemError(Exception):
         return Response(json.dumps(body, default=repr).encode(), self.status, self.headers, MEDIA_TYPE)
 
 
-def invalid_field(name: str, rule: str, value: Any, detail: str, hint: str = "") -> ProblemError:
+def invalid_field(name: str, rule: str, value: Any, detail: str, hint: str = "") -> ApiError:
     """The problem of a request with one invalid field that no schema could find."""
-    return ProblemError(422, "invalid-request", detail, errors=[FieldError(name, rule, value, hint)])
+    return ApiError(422, "invalid-request", detail, errors=[FieldError(name, rule, value, hint)])
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -129,7 +129,7 @@ def install_problem_handlers(app: FastAPI, error_page: ErrorPage) -> None:
         return page
 
     for kind in (
-        ProblemError,
+        ApiError,
         RequestValidationError,
         SubmissionError,
         BusyError,
@@ -150,24 +150,24 @@ def _is_navigation(request: Request) -> bool:
     return request.method == "GET" and not is_program and "text/html" in request.headers.get("accept", "")
 
 
-def _problem_of(request: Request, error: Exception) -> ProblemError:
+def _problem_of(request: Request, error: Exception) -> ApiError:
     match error:
-        case ProblemError():
+        case ApiError():
             return error
         case RequestValidationError():
             body = getattr(request.scope.get("route"), "body_field", None)
             errors = field_errors(error.errors(), None if body is None else body.field_info.annotation)
             detail = "; ".join(f"{one.field}: {one.rule}" for one in errors[:3])
-            return ProblemError(422, "invalid-request", detail, errors=errors)
+            return ApiError(422, "invalid-request", detail, errors=errors)
         case SubmissionError():
-            return ProblemError(422, "invalid-request", str(error), errors=error.errors)
+            return ApiError(422, "invalid-request", str(error), errors=error.errors)
         case BusyError():
-            return ProblemError(503, "busy", f"{error}: try again", headers={"Retry-After": "10"})
+            return ApiError(503, "busy", f"{error}: try again", headers={"Retry-After": "10"})
         case QueueFullError():
-            return ProblemError(429, "queue-full", str(error), headers={"Retry-After": "60"})
+            return ApiError(429, "queue-full", str(error), headers={"Retry-After": "60"})
         case StorageError():
             status, slug = (507, "disk-full") if error.full else (503, "storage-unavailable")
-            return ProblemError(status, slug, str(error), headers={"Retry-After": "5"})
+            return ApiError(status, slug, str(error), headers={"Retry-After": "5"})
         case HTTPException():
             return _http_problem(request, error)
         case _ if (problem := _lacking(error)) is not None:
@@ -176,7 +176,7 @@ def _problem_of(request: Request, error: Exception) -> ProblemError:
         case _:
             _log.error("A request failed", method=request.method, path=request.url.path, exc_info=error)
             detail = "internal server error; the server's log has the traceback"
-            return ProblemError(500, "internal-error", detail, headers=SECURITY_HEADERS)
+            return ApiError(500, "internal-error", detail, headers=SECURITY_HEADERS)
 
 
 _EXPLAINED = {
@@ -185,18 +185,18 @@ _EXPLAINED = {
 }
 
 
-def _http_problem(request: Request, error: HTTPException) -> ProblemError:
+def _http_problem(request: Request, error: HTTPException) -> ApiError:
     slug, detail = _EXPLAINED.get(error.status_code, ("http-error", error.detail))
     detail = detail.replace("{method}", request.method).replace("{path}", request.url.path)
     headers = {"Allow": _allowed_methods(request)} if error.status_code == 405 else error.headers
-    return ProblemError(error.status_code, slug, detail, headers=headers)
+    return ApiError(error.status_code, slug, detail, headers=headers)
 
 
-def _lacking(error: Exception) -> ProblemError | None:
+def _lacking(error: Exception) -> ApiError | None:
     """The problem where the machine lacks something now and may have it later; None for any other error."""
     number = error.errno if isinstance(error, OSError) else None
     if number in _FULL:
-        return ProblemError(507, "disk-full", f"the disk is full ({error}): free some space", headers=_RETRY)
+        return ApiError(507, "disk-full", f"the disk is full ({error}): free some space", headers=_RETRY)
     if isinstance(error, MemoryError):
         number = errno.ENOMEM
     elif isinstance(error, RuntimeError) and "can't start new thread" in str(error):
@@ -204,7 +204,7 @@ def _lacking(error: Exception) -> ProblemError | None:
     lacking = LACKING.get(number or 0)
     if lacking is None:
         return None
-    return ProblemError(503, "busy", f"the server has too few {lacking} now: try again in a moment", headers=_RETRY)
+    return ApiError(503, "busy", f"the server has too few {lacking} now: try again in a moment", headers=_RETRY)
 
 
 def _allowed_methods(request: Request) -> str:

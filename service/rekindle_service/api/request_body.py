@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rekindle_service.api.auth import OPEN_ROUTES
-from rekindle_service.api.problems import ProblemError, invalid_field
+from rekindle_service.api.problems import ApiError, invalid_field
 
 MAX_BODY_BYTES = 10 << 20
 MAX_OPEN_BODY_BYTES = 16 << 10
@@ -45,7 +45,7 @@ class _Deadline:
     _started_at: float = field(default_factory=time.monotonic)
 
     async def receive(self, receive: Receive) -> Message:
-        """The next message. Raises ProblemError (408)."""
+        """The next message. Raises ApiError (408)."""
         extra = self.received / _MIN_BYTES_PER_SECOND
         with anyio.move_on_after(max(self._started_at + self.seconds + extra - time.monotonic(), 0)):
             message = await receive()
@@ -55,7 +55,7 @@ class _Deadline:
             f"{self.received} bytes of the body have arrived in {time.monotonic() - self._started_at:.0f} s, which is "
             f"too slow: it may take {self.seconds:.0f} s at first"
         )
-        raise ProblemError(408, "too-slow", detail, headers={"Connection": "close"})
+        raise ApiError(408, "too-slow", detail, headers={"Connection": "close"})
 
 
 class RequestBodyMiddleware:
@@ -84,7 +84,7 @@ class RequestBodyMiddleware:
             app = self._app
             try:
                 body = await (_receive_open(receive) if is_open else self._receive(scope, receive, reserve))
-            except ProblemError as problem:
+            except ApiError as problem:
                 app = problem.response()
             except ClientDisconnect:
                 return
@@ -101,7 +101,7 @@ class RequestBodyMiddleware:
             nonlocal reserved
             if self._buffered + size > _MAX_BUFFERED_BYTES:
                 detail = f"the server is receiving {_MAX_BUFFERED_BYTES >> 20} MiB of other requests; try again"
-                raise ProblemError(503, "busy", detail, headers={"Retry-After": "5"})
+                raise ApiError(503, "busy", detail, headers={"Retry-After": "5"})
             self._buffered += size
             reserved += size
 
@@ -111,7 +111,7 @@ class RequestBodyMiddleware:
             self._buffered -= reserved
 
     async def _receive(self, scope: Scope, receive: Receive, reserve: Callable[[int], None]) -> bytes:
-        """The whole body. Raises ProblemError (408, 413, 422, 503) and ClientDisconnect."""
+        """The whole body. Raises ApiError (408, 413, 422, 503) and ClientDisconnect."""
         headers = dict(scope["headers"])
         if content_length(headers.get(b"content-length", b"").decode("latin-1")) > MAX_BODY_BYTES:
             raise _too_large(MAX_BODY_BYTES)
@@ -153,9 +153,9 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _too_large(limit: int) -> ProblemError:
+def _too_large(limit: int) -> ApiError:
     size = f"{limit >> 20} MiB" if limit == MAX_BODY_BYTES else f"{limit >> 10} KiB, the limit of this route"
-    return ProblemError(413, "too-large", f"the body exceeds {size}: send several requests")
+    return ApiError(413, "too-large", f"the body exceeds {size}: send several requests")
 
 
 def content_length(header: str | None) -> int:

@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 import anyio
 import anyio.to_thread
 
-from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.problems import ApiError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,11 +26,11 @@ class WorkerPool:
         self._limiter = anyio.CapacityLimiter(threads)
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What ``function`` returns or raises. Raises ProblemError (503) where too many calls are waiting already."""
+        """What ``function`` returns or raises. Raises ApiError (503) where too many calls are waiting already."""
         waiting = self._limiter.statistics().tasks_waiting
         if waiting >= self._waiting:
             detail = f"the server is busy with {self._purpose}, and {waiting} more requests are waiting: try again"
-            raise ProblemError(503, "busy", detail, headers={"Retry-After": "10"})
+            raise ApiError(503, "busy", detail, headers={"Retry-After": "10"})
         return await anyio.to_thread.run_sync(partial(function, *args, **kwargs), limiter=self._limiter)
 
     def route(self, function: Callable[P, T]) -> Callable[P, Awaitable[T]]:

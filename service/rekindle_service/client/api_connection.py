@@ -24,7 +24,8 @@ LONG_TIMEOUT = 300.0  # seconds, where the server copies code or changes thousan
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Stream = Generator[T, None, None]
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -37,7 +38,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError(f"{coroutine} waits for an event loop")
 
 
-def iterate(items: AsyncGenerator[T, None]) -> Stream[T]:
+def iterate(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
     """The items of an asynchronous generator that never suspends."""
     try:
         while True:
@@ -56,46 +57,39 @@ class Blocking:
     _client: "ApiConnection"
 
 
-class api_call(Generic[P, T]):  # noqa: N801 - a decorator
+class BothWays(Generic[P, A, B]):
+    """A method of the asynchronous client that returns A, and of the blocking one that returns B."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], A], finish: Callable[[A], B]) -> None:
+        @wraps(method)
+        def blocking(client: Blocking, /, *args: P.args, **kwargs: P.kwargs) -> B:
+            return finish(method(client._client, *args, **kwargs))
+
+        self._method, self._blocking = method, blocking
+
+    @overload
+    def __get__(self, client: None, owner: type[Blocking]) -> Callable[Concatenate[Any, P], B]: ...
+    @overload
+    def __get__(self, client: Blocking, owner: type) -> Callable[P, B]: ...
+    @overload
+    def __get__(self, client: "ApiConnection", owner: type) -> Callable[P, A]: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        method: Any = self._blocking if issubclass(owner, Blocking) else self._method
+        return method.__get__(client, owner)
+
+
+def api_call(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> BothWays[P, Coroutine[Any, Any, T], T]:
     """A coroutine method, which the blocking client runs to its end."""
-
-    def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
-        @wraps(method)
-        def blocking(client: Blocking, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            return run(method(client._client, *args, **kwargs))
-
-        self._method, self._blocking = method, blocking
-
-    @overload
-    def __get__(self, client: None, owner: type[Blocking]) -> Callable[Concatenate[Any, P], T]: ...
-    @overload
-    def __get__(self, client: Blocking, owner: type) -> Callable[P, T]: ...
-    @overload
-    def __get__(self, client: "ApiConnection", owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
-    def __get__(self, client: Any, owner: type) -> Any:
-        method: Any = self._blocking if issubclass(owner, Blocking) else self._method
-        return method.__get__(client, owner)
+    return BothWays(method, run)
 
 
-class api_stream(Generic[P, T]):  # noqa: N801 - a decorator
+def api_stream(
+    method: Callable[Concatenate[Any, P], AsyncGenerator[T, None]],
+) -> BothWays[P, AsyncGenerator[T, None], Generator[T, None, None]]:
     """A method that is an asynchronous generator, and an ordinary one of the blocking client."""
-
-    def __init__(self, method: Callable[Concatenate[Any, P], AsyncGenerator[T, None]]) -> None:
-        @wraps(method)
-        def blocking(client: Blocking, /, *args: P.args, **kwargs: P.kwargs) -> Stream[T]:
-            return iterate(method(client._client, *args, **kwargs))
-
-        self._method, self._blocking = method, blocking
-
-    @overload
-    def __get__(self, client: None, owner: type[Blocking]) -> Callable[Concatenate[Any, P], Stream[T]]: ...
-    @overload
-    def __get__(self, client: Blocking, owner: type) -> Callable[P, Stream[T]]: ...
-    @overload
-    def __get__(self, client: "ApiConnection", owner: type) -> Callable[P, AsyncGenerator[T, None]]: ...
-    def __get__(self, client: Any, owner: type) -> Any:
-        method: Any = self._blocking if issubclass(owner, Blocking) else self._method
-        return method.__get__(client, owner)
+    return BothWays(method, iterate)
 
 
 class ApiConnection:

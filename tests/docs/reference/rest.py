@@ -53,7 +53,7 @@ def lines() -> Iterator[str]:
 def document() -> Schema:
     """The OpenAPI document of the API, of health and of metrics, with the body of every error."""
     from rekindle_service.api.app import API_ROUTERS
-    from rekindle_service.api.problems import RESPONSES, Problem
+    from rekindle_service.api.problems import RESPONSES, ProblemBody
     from rekindle_service.api.routes import monitoring
 
     app = FastAPI()
@@ -61,7 +61,7 @@ def document() -> Schema:
         app.include_router(router, prefix="/api/v1", responses=RESPONSES)
     app.include_router(monitoring.router)
     found = app.openapi()
-    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    problem = ProblemBody.model_json_schema(ref_template="#/components/schemas/{model}")
     found["components"]["schemas"].update(problem.pop("$defs"), Problem=problem)
     return found
 

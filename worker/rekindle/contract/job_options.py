@@ -17,7 +17,7 @@ MAX_RANKS = 4096  # of a job
 MAX_PRIORITY = 1000
 
 
-class Group(StrEnum):
+class OptionGroup(StrEnum):
     """Headings under which options are shown."""
 
     CODE = "Code and environment"
@@ -48,7 +48,7 @@ class JobOption:
 
     help: str
     unset: str  # what happens without it, where its default does not say that
-    group: Group
+    group: OptionGroup
     label: str = ""  # heading of its value; by default the name in words
     widget: Widget = Widget.TEXT  # by default as the type of the field requires
     flag: str = ""  # by default the parameter with dashes; None for what is no option of `rekindle submit`
@@ -128,12 +128,12 @@ def _widget(hint: Any, kind: type) -> Widget:
     return Widget.CHOICE if issubclass(kind, StrEnum) else Widget.NUMBER
 
 
-_in_code = partial(option, group=Group.CODE)
-_in_queue = partial(option, group=Group.QUEUE)
-_in_ranks = partial(option, group=Group.RANKS)
-_in_failures = partial(option, group=Group.FAILURES)
-_in_snapshots = partial(option, group=Group.SNAPSHOTS)
-_in_slurm = partial(option, group=Group.SLURM)
+_in_code = partial(option, group=OptionGroup.CODE)
+_in_queue = partial(option, group=OptionGroup.QUEUE)
+_in_ranks = partial(option, group=OptionGroup.RANKS)
+_in_failures = partial(option, group=OptionGroup.FAILURES)
+_in_snapshots = partial(option, group=OptionGroup.SNAPSHOTS)
+_in_slurm = partial(option, group=OptionGroup.SLURM)
 
 SECONDS = {"gt": 0, "le": 10 * 365 * 24 * 3600}
 COUNT = {"ge": 1, "le": 1 << 53}  # as far as JavaScript counts
@@ -500,5 +500,5 @@ def job_options() -> tuple[JobOption, ...]:
         *options_of(SnapshotPolicy, "snapshot"),
         *options_of(SlurmOptions, "slurm"),
     ]
-    order = list(Group)
+    order = list(OptionGroup)
     return tuple(sorted(found, key=lambda each: order.index(each.group)))

@@ -10,7 +10,7 @@ from rekindle_service.access.tokens import is_valid
 from rekindle_service.api.auth import AdminDep, IdentityDep
 from rekindle_service.api.dependencies import AppStateDep
 from rekindle_service.api.pagination import PageParamsDep, RowPageParamsDep, paginate
-from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.problems import ApiError
 from rekindle_service.schemas.access_json import AuditPublic, Me, TokenCreate, TokenCreated, TokenPublic
 from rekindle_service.schemas.fields import Page
 from rekindle_service.store.tables import AccessToken
@@ -58,7 +58,7 @@ def revoke_token(
     """Revoke a token: it and the browsers that have signed in with it end now. Your own, or as an administrator any."""
     row = next((row for row in state.access.tokens.all() if row.id == token_id), None)
     if row is None or not (identity.scope.includes(Scope.ADMIN) or row.person == identity.person):
-        raise ProblemError(404, "unknown-token", f"there is no token {token_id!r}; GET /api/v1/tokens lists all tokens")
+        raise ApiError(404, "unknown-token", f"there is no token {token_id!r}; GET /api/v1/tokens lists all tokens")
     request.scope["state"]["audit_detail"] = f"token {row.id} of {row.person}"
     state.access.tokens.revoke(row.id)
 

@@ -14,7 +14,7 @@ from rekindle.recipes.catalog import RECIPES, RecipeOption
 from rekindle_service.api.auth import IdentityDep
 from rekindle_service.api.dependencies import AppStateDep, JobDep, RunDirDep, readable_job
 from rekindle_service.api.pagination import PageParamsDep, paginate
-from rekindle_service.api.problems import PROBLEM_CONTENT, ProblemError
+from rekindle_service.api.problems import PROBLEM_CONTENT, ApiError
 from rekindle_service.api.request_body import content_length
 from rekindle_service.api.worker_pools import UPLOADS
 from rekindle_service.jobs.packaging.code_manifest import differences, read_manifest
@@ -67,9 +67,9 @@ async def upload_bundle(state: AppStateDep, identity: IdentityDep, request: Requ
             await UPLOADS.run(state.store.access.add_upload, upload.id, identity.person, time.time())
     except UnpackingError as error:
         errors = [FieldError("body", error.rule, None, error.hint)]
-        raise ProblemError(422, "invalid-bundle", f"the archive {error}", errors=errors) from error
+        raise ApiError(422, "invalid-bundle", f"the archive {error}", errors=errors) from error
     except ClientDisconnect as error:
-        raise ProblemError(400, "incomplete", "the connection closed before the archive was complete") from error
+        raise ApiError(400, "incomplete", "the connection closed before the archive was complete") from error
     except OSError as error:
         raise storage_error(state.home.bundles, error) from error
     response.status_code = 201 if is_new else 200
@@ -80,7 +80,7 @@ def _check_headers(headers: Mapping[str, str], max_bytes: int) -> None:
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type and content_type not in _TYPES:
         detail = f"Content-Type must be one of {', '.join(_TYPES)}, not {content_type[:100]}"
-        raise ProblemError(415, "unsupported-type", detail)
+        raise ApiError(415, "unsupported-type", detail)
     if content_length(headers.get("content-length")) > max_bytes:
         raise _too_large(max_bytes)
 
@@ -93,9 +93,9 @@ async def _receive(request: Request, upload: Upload, max_bytes: int) -> None:
             await run_in_threadpool(upload.write, chunk)
 
 
-def _too_large(max_bytes: int) -> ProblemError:
+def _too_large(max_bytes: int) -> ApiError:
     detail = f"the bundle exceeds {max_bytes / 1e6:.0f} MB (setting bundle_bytes): keep data outside the code"
-    return ProblemError(413, "too-large", detail)
+    return ApiError(413, "too-large", detail)
 
 
 @router.get("/jobs/{job_id}/configuration", tags=["environment"])
@@ -123,7 +123,7 @@ def compare_code(
     found = differences(state.home.run_dir(readable_job(state, identity, other).id), run_dir)
     if found is None:
         detail = f"the code of job {job.id} or {other} was not recorded: recipes and very old jobs have no code"
-        raise ProblemError(409, "no-code", detail)
+        raise ApiError(409, "no-code", detail)
     return paginate(found, params).map(FileDifferencePublic.model_validate)
 
 

@@ -11,7 +11,7 @@ from rekindle_service.access.permissions import Identity, Scope
 from rekindle_service.api.auth import IdentityDep
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.pagination import PageParamsDep, paginate
-from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.problems import ApiError
 from rekindle_service.retention.disk_usage import JobBytes, OwnerBytes
 from rekindle_service.retention.rules import Item, Rules
 from rekindle_service.schemas.disk_json import (
@@ -131,7 +131,7 @@ def _prunable_owner(identity: Identity, body: PruneRequest) -> str | None:
         return body.owner
     if body.owner not in (None, identity.person):
         detail = f"{identity.person} may prune only their own jobs, not those of {body.owner}: ask an administrator"
-        raise ProblemError(403, "not-owner", detail)
+        raise ApiError(403, "not-owner", detail)
     return identity.person
 
 

@@ -20,7 +20,7 @@ from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.api.auth import IdentityDep
 from rekindle_service.api.dependencies import AppState, AppStateDep, readable_job
-from rekindle_service.api.problems import ProblemError, invalid_field
+from rekindle_service.api.problems import ApiError, invalid_field
 from rekindle_service.api.routes.job_routes import job_public
 from rekindle_service.api.routes.rank_routes import ranks_public
 from rekindle_service.api.worker_pools import EVENTS
@@ -246,13 +246,13 @@ def _tail_offset(run_dir: RunDir, path: Path, lines: int, limit: int) -> int:
 
 
 async def _count_listener(state: AppStateDep) -> AsyncIterator[None]:
-    """A listener until its stream ends. Raises ProblemError (503) where there are too many."""
+    """A listener until its stream ends. Raises ApiError (503) where there are too many."""
     if state.listeners.count >= _MAX_LISTENERS:
         detail = (
             f"{state.listeners.count} clients receive events, which is the maximum: close pages that nobody reads, or "
             "read GET /api/v1/jobs now and then instead"
         )
-        raise ProblemError(503, "too-many-listeners", detail, headers={"Retry-After": "10"})
+        raise ApiError(503, "too-many-listeners", detail, headers={"Retry-After": "10"})
     state.listeners.count += 1
     try:
         yield
@@ -268,7 +268,7 @@ def make_feed(
     last_event_id: Annotated[int | None, Query(ge=0, le=(1 << 63) - 1, description=_LAST_EVENT_ID)] = None,
     last_event_id_header: Annotated[str | None, Header(alias="Last-Event-ID", description=_LAST_EVENT_ID)] = None,
 ) -> Feed:
-    """The feed of one client. Raises ProblemError (404, 422) before the stream has started."""
+    """The feed of one client. Raises ApiError (404, 422) before the stream has started."""
     logs: dict[str, list[LogSubscription]] = {readable_job(state, identity, job_id).id: [] for job_id in job}
     for text in log:
         job_id, subscription = _log_subscription(text, job)

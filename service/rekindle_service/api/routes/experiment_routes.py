@@ -20,7 +20,7 @@ from rekindle_service.api.dependencies import (
     submitted_by,
 )
 from rekindle_service.api.pagination import PageParamsDep, RowPageParamsDep, paginate
-from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.problems import ApiError
 from rekindle_service.api.request_conversion import keyed, plan_experiment
 from rekindle_service.api.worker_pools import SUBMISSIONS
 from rekindle_service.config.home import Home, is_job_id
@@ -60,10 +60,10 @@ _MAX_LOGGED = 1000
 def find_experiment(
     state: AppStateDep, request: Request, experiment_id: Annotated[str, Path(description="Id of the experiment")]
 ) -> Experiment:
-    """The experiment of this id. Raises ProblemError: 404 where it must not be read, 403 where not changed."""
+    """The experiment of this id. Raises ApiError: 404 where it must not be read, 403 where not changed."""
     found = state.store.experiments.get(experiment_id) if is_job_id(experiment_id) else None
     detail = f"there is no experiment {experiment_id[:64]!r}; GET /api/v1/experiments lists all experiments"
-    unknown = ProblemError(404, "unknown-experiment", detail)
+    unknown = ApiError(404, "unknown-experiment", detail)
     if found is None:
         raise unknown
     require_access(state.access.permissions, request, found.owner, f"experiment {found.id}", unknown)
@@ -180,7 +180,7 @@ def cancel_experiment(state: AppStateDep, experiment: ExperimentDep) -> Experime
     active = [job.id for job in state.store.experiments.jobs(experiment.id) if job.state not in TERMINAL]
     if not active:
         detail = f"all jobs of {_named(experiment)} have ended, so it cannot be cancelled"
-        raise ProblemError(409, "wrong-state", detail)
+        raise ApiError(409, "wrong-state", detail)
     actions.cancel_all(state.store, active[::-1])  # the last one first, so that none starts on the slots of another
     state.wake()
     return _public(state, experiment)
@@ -192,7 +192,7 @@ def resume_experiment(state: AppStateDep, experiment: ExperimentDep) -> Experime
     failed = [job.id for job in state.store.experiments.jobs(experiment.id) if job.state is JobState.FAILED]
     if not failed:
         detail = f"no job of {_named(experiment)} has failed, so there is nothing to resume"
-        raise ProblemError(409, "wrong-state", detail)
+        raise ApiError(409, "wrong-state", detail)
     actions.resume_all(state.store, failed)
     state.wake()
     return _public(state, experiment)
@@ -203,7 +203,7 @@ def delete_experiment(state: AppStateDep, experiment: ExperimentDep) -> None:
     """Delete an experiment with all its jobs and their files; all of them must have ended."""
     if not state.store.experiments.delete(experiment.id):
         detail = f"{_named(experiment)} has jobs that have not ended; cancel it first"
-        raise ProblemError(409, "wrong-state", detail)
+        raise ApiError(409, "wrong-state", detail)
     remove_record(state.home, experiment.id)
 
 

@@ -24,7 +24,7 @@ from rekindle_service.api.dependencies import (
     submitted_by,
 )
 from rekindle_service.api.pagination import RowPageParamsDep
-from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.problems import ApiError
 from rekindle_service.api.request_conversion import keyed, submission_of
 from rekindle_service.api.routes.snapshot_routes import require_resumable
 from rekindle_service.api.shared_results import spliced
@@ -168,11 +168,11 @@ def _check_priority(state: AppState, identity: Identity, job: Job, priority: int
 
 
 def _filed(state: AppState, job: Job, filed: Mapping[str, bool]) -> Job:
-    """Raises ProblemError (409) where the job has not ended."""
+    """Raises ApiError (409) where the job has not ended."""
     changed = state.store.file_job(job.id, **filed)
     if changed is None:
         detail = f"{_about(job)}; {' and '.join(filed)} can be set only of a job that has ended"
-        raise ProblemError(409, "wrong-state", detail)
+        raise ApiError(409, "wrong-state", detail)
     return changed
 
 
@@ -181,7 +181,7 @@ def delete_job(state: AppStateDep, job: JobDep) -> None:
     """Delete a finished job and its files."""
     if job.state not in TERMINAL or not state.store.delete_job(job.id):
         detail = f"{_about(job)}; only a finished job can be deleted: cancel it first"
-        raise ProblemError(409, "wrong-state", detail)
+        raise ApiError(409, "wrong-state", detail)
 
 
 @router.post("/jobs/{job_id}/cancel", status_code=202)
@@ -209,11 +209,11 @@ def resume_job(state: AppStateDep, job: JobDep, run_dir: RunDirDep, body: Resume
 
 
 def _act(state: AppState, job: Job, allowed: bool, verb: str, action: Callable[[Store, str], Job | None]) -> JobPublic:
-    """Raises ProblemError (409) where the state of the job does not allow the action."""
+    """Raises ApiError (409) where the state of the job does not allow the action."""
     if not allowed:
         is_pending = job.intent in _PENDING and job.state not in TERMINAL
         pending = f" and about to be {_PENDING[job.intent]}" if is_pending else ""
-        raise ProblemError(409, "wrong-state", f"{_about(job)}{pending}, so it cannot be {verb}")
+        raise ApiError(409, "wrong-state", f"{_about(job)}{pending}, so it cannot be {verb}")
     return _changed(state, job, action(state.store, job.id))
 
 
@@ -225,7 +225,7 @@ def _about(job: Job) -> str:
 def _changed(state: AppState, job: Job, changed: Job | None) -> JobPublic:
     if changed is None:
         named = quoted_label(job.name, job.number)
-        raise ProblemError(409, "wrong-state", f"{named} was changed or deleted by another request; read it again")
+        raise ApiError(409, "wrong-state", f"{named} was changed or deleted by another request; read it again")
     state.wake()
     return job_public(changed)
 

@@ -15,7 +15,7 @@ from rekindle.contract.run_dir.paths import STREAMS, RunDir
 from rekindle_service.api.dependencies import AttemptDep, JobDep, RankDep, RunDirDep, find_attempt, require_rank
 from rekindle_service.api.downloads import ZIP, Download, attachment
 from rekindle_service.api.pagination import PageParamsDep, paginate
-from rekindle_service.api.problems import PROBLEM_CONTENT, ProblemError, invalid_field
+from rekindle_service.api.problems import PROBLEM_CONTENT, ApiError, invalid_field
 from rekindle_service.run_readers.log_files import (
     Span,
     hole_at,
@@ -143,15 +143,15 @@ def _raw_range(file: BinaryIO, header: str) -> Response | None:
     return Download(iter_bytes(file, [Span(start, end)]), _TEXT, headers=headers, length=end - start, status_code=206)
 
 
-def _removed(header: str, size: int, following: Span | None) -> ProblemError:
+def _removed(header: str, size: int, following: Span | None) -> ApiError:
     rest = "nothing follows" if following is None else f"the next byte that is left is {following.start}"
     detail = f"the range {header[:100]!r} was removed, since the log was larger than log_bytes; {rest}"
-    return ProblemError(416, "removed", detail, headers={"Content-Range": f"bytes */{size}"})
+    return ApiError(416, "removed", detail, headers={"Content-Range": f"bytes */{size}"})
 
 
-def _beyond_end(position: str, size: int) -> ProblemError:
+def _beyond_end(position: str, size: int) -> ApiError:
     detail = f"{position} is after the end: the log has {size} bytes so far"
-    return ProblemError(416, "beyond-end", detail, headers={"Content-Range": f"bytes */{size}"})
+    return ApiError(416, "beyond-end", detail, headers={"Content-Range": f"bytes */{size}"})
 
 
 @router.get("/jobs/{job_id}/ranks/{rank}/log/search")
@@ -179,12 +179,12 @@ def search_log(
 
 
 def _wanted(q: str, *, regex: bool) -> Wanted:
-    """Raises ProblemError (422)."""
+    """Raises ApiError (422)."""
     return compile_regex(q) if regex else _encode(q)
 
 
 def compile_regex(query: str) -> Callable[[str], bool]:
-    """What a line with a match fulfils. Raises ProblemError (422)."""
+    """What a line with a match fulfils. Raises ApiError (422)."""
     _encode(query)
     try:
         return line_matcher(query)
@@ -228,7 +228,7 @@ def search_logs(
 
 
 def _chosen_attempts(job: Job, run_dir: RunDir, attempt: int | None, rank: int | None) -> list[AttemptInfo]:
-    """All attempts, latest first, or the given one. Raises ProblemError (404) for an unknown attempt or rank."""
+    """All attempts, latest first, or the given one. Raises ApiError (404) for an unknown attempt or rank."""
     latest = find_attempt(job, run_dir, attempt)
     found = [latest] if attempt is not None else [*reversed(read_attempts(run_dir).values())]
     if rank is not None and not any(rank in rank_numbers(run_dir, each) for each in found):
@@ -295,7 +295,7 @@ def parse_range(header: str, size: int) -> tuple[int, int] | None:
     """The first byte and the byte after the last one; None where the header must be ignored.
 
     Several ranges, other units and invalid syntax are ignored: the response is then the ordinary one. Raises
-    ProblemError (416).
+    ApiError (416).
     """
     match = _SINGLE_RANGE.fullmatch(header)
     if match is None:

@@ -10,7 +10,7 @@ from rekindle.contract.nvidia_driver import GpuReading
 from rekindle_service.api.auth import AdminDep
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.pagination import PageParamsDep, paginate
-from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.problems import ApiError
 from rekindle_service.api.routes.job_routes import excluded_nodes
 from rekindle_service.machine import monitor
 from rekindle_service.machine.slots import Slot
@@ -35,11 +35,11 @@ _UNKNOWN = GpuReading()
 def _find_slot(
     state: AppStateDep, name: Annotated[str, Path(max_length=64, description="Name of the slot, as in `cuda:0`")]
 ) -> Slot:
-    """Raises ProblemError (404)."""
+    """Raises ApiError (404)."""
     slot = state.devices.slot(name)
     if slot is None:
         names = ", ".join(each.name for each in state.machine.slots[:16])
-        raise ProblemError(404, "unknown-device", f"this machine has no slot {name!r}; it has {names}")
+        raise ApiError(404, "unknown-device", f"this machine has no slot {name!r}; it has {names}")
     return slot
 
 

@@ -89,8 +89,8 @@ def read_stack(job: JobDep, run_dir: RunDirDep, attempt: AttemptDep, rank: RankD
     return StackPublic(attempt=attempt.number, rank=rank, stack=stack)
 
 
-def _no_stack(detail: str) -> ProblemError:
-    return ProblemError(409, "no-stack", detail)
+def _no_stack(detail: str) -> ApiError:
+    return ApiError(409, "no-stack", detail)
 
 
 @router.post("/jobs/{job_id}/chaos", tags=["ranks"], status_code=202)
@@ -100,9 +100,9 @@ def inject_fault(job: JobDep, run_dir: RunDirDep, body: ChaosRequest) -> ChaosPu
     `GET …/attempts` lists it under `faults` as soon as the keeper has injected it.
     """
     if job.state is not JobState.RUNNING:
-        raise ProblemError(409, "wrong-state", f"chaos needs a running job; this one {STATE_PHRASES[job.state]}")
+        raise ApiError(409, "wrong-state", f"chaos needs a running job; this one {STATE_PHRASES[job.state]}")
     if body.fault is Fault.CORRUPT_SNAPSHOT and not read_snapshots(run_dir.root, run_dir.snapshots):
-        raise ProblemError(409, "no-snapshot", f"{quoted_label(job.name, job.number)} has no snapshot to corrupt yet")
+        raise ApiError(409, "no-snapshot", f"{quoted_label(job.name, job.number)} has no snapshot to corrupt yet")
     rank = _target_rank(job, run_dir, body.rank) if body.fault in RANK_FAULTS else None
     _send(job, run_dir, ControlMessage(MessageType.CHAOS, job.attempt, rank, fault=body.fault))
     return ChaosPublic(attempt=job.attempt, fault=body.fault, rank=rank)
@@ -117,7 +117,7 @@ def _send(job: Job, run_dir: RunDir, message: ControlMessage) -> None:
 
 
 def _target_rank(job: Job, run_dir: RunDir, requested: int | None) -> int:
-    """The requested rank if it is running, by default a random running one. Raises ProblemError (422 or 409)."""
+    """The requested rank if it is running, by default a random running one. Raises ApiError (422 or 409)."""
     ranks = ranks_public(job, run_dir, find_attempt(job, run_dir, job.attempt))
     known = [each.rank for each in ranks]
     if requested is not None and requested not in known:
@@ -133,7 +133,7 @@ def _target_rank(job: Job, run_dir: RunDir, requested: int | None) -> int:
     if not running:
         found = "no rank is" if requested is None else f"rank {requested} is not"
         detail = f"chaos needs a running rank; {found} running in attempt {job.attempt}"
-        raise ProblemError(409, "wrong-state", detail)
+        raise ApiError(409, "wrong-state", detail)
     return random.choice(running)  # noqa: S311  not security-relevant
 
 

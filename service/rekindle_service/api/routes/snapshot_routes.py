@@ -11,7 +11,7 @@ from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.api.dependencies import JobDep, RunDirDep
 from rekindle_service.api.downloads import ZIP, Download, attachment
 from rekindle_service.api.pagination import PageParamsDep, paginate
-from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.problems import ApiError
 from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.jobs import actions
 from rekindle_service.run_readers.rank_rows import read_attempts, read_rank_zero_status
@@ -64,24 +64,24 @@ def download_snapshot(job: JobDep, run_dir: RunDirDep, step: Step) -> Response:
     return Download(archive, ZIP, headers=attachment(f"job-{job.number}-step-{step}.zip"))
 
 
-def _unknown_snapshot(job: Job, step: int) -> ProblemError:
+def _unknown_snapshot(job: Job, step: int) -> ApiError:
     detail = f"{quoted_label(job.name, job.number)} has no snapshot of step {step}; GET …/snapshots lists its snapshots"
-    return ProblemError(404, "unknown-snapshot", detail)
+    return ApiError(404, "unknown-snapshot", detail)
 
 
 def require_resumable(job: Job, run_dir: RunDir, step: int) -> None:
-    """Check that the job can resume from the snapshot of ``step`` without losing a pinned one. Raises ProblemError."""
+    """Check that the job can resume from the snapshot of ``step`` without losing a pinned one. Raises ApiError."""
     held = job.state is JobState.QUEUED and job.intent is JobIntent.HOLD
     if job.state not in TERMINAL and not held:
         named = f"{quoted_label(job.name, job.number)} {STATE_PHRASES[job.state]}"
         detail = f"{named}; only a job that has ended or is held can resume from a chosen snapshot"
-        raise ProblemError(409, "wrong-state", detail)
+        raise ApiError(409, "wrong-state", detail)
     snapshots = {snapshot.step: snapshot for snapshot in read_snapshots(run_dir.root, run_dir.snapshots)}
     if step not in snapshots:
         raise _unknown_snapshot(job, step)
     if not snapshots[step].verified:
-        raise ProblemError(409, "damaged-snapshot", f"the snapshot of step {step} of job {job.id} is damaged")
+        raise ApiError(409, "damaged-snapshot", f"the snapshot of step {step} of job {job.id} is damaged")
     pinned = [each for each in sorted(read_pins(run_dir.pins)) if each > step and each in snapshots]
     if pinned:
         detail = f"the later snapshot of step {pinned[0]} is pinned and would be quarantined: unpin it first"
-        raise ProblemError(409, "pinned-snapshot", detail)
+        raise ApiError(409, "pinned-snapshot", detail)

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from rekindle.contract.job_options import Group
+from rekindle.contract.job_options import OptionGroup
 from rekindle_service.cli import formatting, source_code
 from rekindle_service.cli.commands.experiment import finish as finish_experiment
 from rekindle_service.cli.commands.follow import follow as follow_job
@@ -45,8 +45,8 @@ DRY_RUN_HELP = "Check the job and show when it would start, without submitting i
 FOLLOW_HELP = "Show the output until the job has ended; the exit code reflects the outcome."
 
 Words = list[str] | None
-_in_code = partial(typer.Option, rich_help_panel=Group.CODE)
-_in_queue = partial(typer.Option, rich_help_panel=Group.QUEUE)
+_in_code = partial(typer.Option, rich_help_panel=OptionGroup.CODE)
+_in_queue = partial(typer.Option, rich_help_panel=OptionGroup.QUEUE)
 
 
 def parse_process_count(text: str) -> int:
