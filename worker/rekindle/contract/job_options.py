@@ -51,7 +51,7 @@ class JobOption:
     group: OptionGroup
     label: str = ""  # heading of its value; by default the name in words
     widget: Widget = Widget.TEXT  # by default as the type of the field requires
-    flag: str = ""  # by default the parameter with dashes; None for what is no option of `rekindle submit`
+    flag: str = ""  # by default the parameter with dashes; ``--yes/--no`` of a tick
     parameter: str = ""  # of `rekindle submit` and the form; by default the name
     in_shell: str = ""  # a further sentence for the command line
     metavar: str | None = None
@@ -62,7 +62,6 @@ class JobOption:
     only_ours: bool = False  # scripts hardly ever have an option of this name: after the script it is a mistake
     varies: bool = False  # an experiment may give it several values
     needs_code: bool = False  # no recipe has it
-    unit: str = ""  # follows a value that is shown
     name: str = ""  # of the field in a request
     section: str = ""  # field of the request that contains it
     default: Any = None  # of a request
@@ -409,7 +408,6 @@ class JobOptions(JsonRecord):
         label="Maximum failures",
         limits={"ge": 1, "le": 1000},
         only_ours=True,
-        unit="without progress",
     )
     hang_timeout: float | None = _in_failures(
         None,
