@@ -3,6 +3,8 @@
 import ast
 import inspect
 import sys
+from collections import defaultdict
+from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -12,9 +14,14 @@ def describe(schema: dict[str, Any], cls: type) -> None:
     """Add the descriptions of all fields, those that ``cls`` inherits among them, and that of a generic class."""
     schema.setdefault("description", inspect.getdoc(cls) or "")
     for base in cls.__mro__:
-        for name, text in _module_texts(base.__module__).get(base.__name__, {}).items():
+        for name, text in field_texts(base).items():
             if name in schema.get("properties", {}):
                 schema["properties"][name].setdefault("description", text)
+
+
+def field_texts(cls: type) -> Mapping[str, str]:
+    """The texts below the fields that a class itself declares; "" where the source is not installed."""
+    return defaultdict(str, _module_texts(cls.__module__).get(cls.__name__, {}))
 
 
 @cache

@@ -2,7 +2,7 @@
 
 ``JobSpec``, the request of the API, the options of `rekindle submit`, the form, the commands that the page shows, the
 fields that an experiment varies, and the reference come from the fields of the classes below. So a new option is a
-field with ``option`` here, its use, and its prose in docs/. Standard library only.
+field with ``option`` and a text here, its use, and its prose in docs/. Standard library only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import cache, partial
 from typing import Any, ClassVar, cast, get_args, get_origin, get_type_hints
 
+from rekindle.contract.field_texts import field_texts
 from rekindle.contract.run_dir.json_records import JsonRecord
 
 MAX_RANKS = 4096  # of a job
@@ -46,7 +47,6 @@ class Widget(StrEnum):
 class JobOption:
     """What is known of an option, for everything that shows or reads it. Sentences may have `code`."""
 
-    help: str
     unset: str  # what happens without it, where its default does not say that
     group: OptionGroup
     label: str = ""  # heading of its value; by default the name in words
@@ -62,6 +62,7 @@ class JobOption:
     only_ours: bool = False  # scripts hardly ever have an option of this name: after the script it is a mistake
     varies: bool = False  # an experiment may give it several values
     needs_code: bool = False  # no recipe has it
+    help: str = ""  # what it sets: the text below the field
     name: str = ""  # of the field in a request
     section: str = ""  # field of the request that contains it
     default: Any = None  # of a request
@@ -85,9 +86,9 @@ class JobOption:
         return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
 
 
-def option(default: Any, text: str, unset: str = "", **known: Any) -> Any:
+def option(default: Any, unset: str = "", **known: Any) -> Any:
     """A field of a record that is an option of a job; ``known``: further fields of ``JobOption``."""
-    metadata = {"option": JobOption(text, unset, **known)}
+    metadata = {"option": JobOption(unset, **known)}
     if isinstance(default, list | dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -108,6 +109,7 @@ def _named(found: "Field[Any]", record: type[JsonRecord], section: str, hint: An
     parameter = known.parameter or name
     return replace(
         known,
+        help=" ".join(field_texts(record)[found.name].split()),
         label=known.label or name.replace("_", " ").capitalize(),
         widget=_widget(hint, kind) if known.widget is Widget.TEXT else known.widget,
         flag=known.flag or f"--{parameter.replace('_', '-')}",
@@ -172,40 +174,23 @@ class SnapshotPolicy(JsonRecord):
     """
 
     keys: ClassVar = {"keep_last": "keep"}
-    every_steps: int | None = _in_snapshots(
-        None, "Optimizer steps between two snapshots.", "no such rule", label="Every … steps", limits=COUNT
-    )
+    every_steps: int | None = _in_snapshots(None, "no such rule", label="Every … steps", limits=COUNT)
+    """Optimizer steps between two snapshots."""
     every_seconds: float | None = _in_snapshots(
-        None,
-        "Seconds between two snapshots.",
-        "no such rule",
-        label="Every … seconds",
-        metavar="SECONDS",
-        limits=SECONDS,
+        None, "no such rule", label="Every … seconds", metavar="SECONDS", limits=SECONDS
     )
-    every_epochs: int | None = _in_snapshots(
-        None, "Epochs between two snapshots.", "no such rule", label="Every … epochs", limits=COUNT
-    )
-    keep_last: int = _in_snapshots(
-        3,
-        "Number of latest snapshots to keep. The best one and pinned ones are kept in addition.",
-        limits={"ge": 1, "le": 1000},
-    )
-    auto: bool = _in_snapshots(
-        False,
-        "Use the interval with the lowest expected cost, computed from the time a snapshot takes and the failure "
-        "rate, even if the script sets another one.",
-        label="Automatic interval",
-        flag="--every-auto",
-    )
+    """Seconds between two snapshots."""
+    every_epochs: int | None = _in_snapshots(None, "no such rule", label="Every … epochs", limits=COUNT)
+    """Epochs between two snapshots."""
+    keep_last: int = _in_snapshots(3, limits={"ge": 1, "le": 1000})
+    """Number of latest snapshots to keep. The best one and pinned ones are kept in addition."""
+    auto: bool = _in_snapshots(False, label="Automatic interval", flag="--every-auto")
+    """Use the interval with the lowest expected cost, computed from the time a snapshot takes and the failure rate,
+    even if the script sets another one."""
     monitor: str | None = _in_snapshots(
-        None,
-        "Metric by which the best snapshot is chosen and kept; a leading `-` means that lower is better.",
-        "none",
-        label="Also keep the best by",
-        metavar="METRIC|-METRIC",
-        examples=["accuracy", "-loss"],
+        None, "none", label="Also keep the best by", metavar="METRIC|-METRIC", examples=["accuracy", "-loss"]
     )
+    """Metric by which the best snapshot is chosen and kept; a leading `-` means that lower is better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,100 +201,84 @@ class SlurmOptions(JsonRecord):
     bash, which each node runs before its keeper: variables that they set reach the ranks.
     """
 
-    partition: str | None = _in_slurm(None, "Partition, as for `sbatch --partition`.", "that of the cluster")
-    account: str | None = _in_slurm(None, "Account that is charged, as for `sbatch --account`.", "that of the user")
-    qos: str | None = _in_slurm(
-        None, "Quality of service, as for `sbatch --qos`.", "that of the account", label="Quality of service"
-    )
+    partition: str | None = _in_slurm(None, "that of the cluster")
+    """Partition, as for `sbatch --partition`."""
+    account: str | None = _in_slurm(None, "that of the user")
+    """Account that is charged, as for `sbatch --account`."""
+    qos: str | None = _in_slurm(None, "that of the account", label="Quality of service")
+    """Quality of service, as for `sbatch --qos`."""
     time: str | None = _in_slurm(
         None,
-        "Time limit of one allocation, as for `sbatch --time`. At its end the job is drained and continues in the "
-        "next allocation.",
         "the limit of the partition",
         label="Time of an allocation",
         parameter="slurm_time",
         metavar="TIME",
         examples=["4:00:00"],
     )
-    constraint: str | None = _in_slurm(
-        None, "Features that nodes must have, as for `sbatch --constraint`.", "any node", metavar="FEATURES"
-    )
+    """Time limit of one allocation, as for `sbatch --time`. At its end the job is drained and continues in the next
+    allocation."""
+    constraint: str | None = _in_slurm(None, "any node", metavar="FEATURES")
+    """Features that nodes must have, as for `sbatch --constraint`."""
     mem: str | None = _in_slurm(
         None,
-        "Memory of each node, as for `sbatch --mem`.",
         "computed from what the latest job of this name that succeeded used, else that of Slurm",
         label="Memory",
         parameter="slurm_mem",
         metavar="SIZE",
         examples=["32G"],
     )
+    """Memory of each node, as for `sbatch --mem`."""
     gres: str | None = _in_slurm(
         None,
-        "Generic resources of each node, as for `sbatch --gres`.",
         "the GPUs that its ranks need",
         label="Generic resources",
         metavar="NAME[:TYPE]:N",
         examples=["gpu:a100:4"],
     )
+    """Generic resources of each node, as for `sbatch --gres`."""
     gpus_per_node: str | None = _in_slurm(
-        None,
-        "GPUs of each node, as for `sbatch --gpus-per-node`.",
-        "as many as its ranks need",
-        label="GPUs per node",
-        metavar="[TYPE:]N",
-        examples=["4", "a100:4"],
+        None, "as many as its ranks need", label="GPUs per node", metavar="[TYPE:]N", examples=["4", "a100:4"]
     )
+    """GPUs of each node, as for `sbatch --gpus-per-node`."""
     prologue: list[str] = _in_slurm(
-        [],
-        "Lines that bash runs on each node before the ranks start. Variables that they set reach the ranks.",
-        parameter="slurm_prologue",
-        metavar="LINE",
-        examples=[["module load cuda"]],
-        limits={"max_length": 50},
+        [], parameter="slurm_prologue", metavar="LINE", examples=[["module load cuda"]], limits={"max_length": 50}
     )
+    """Lines that bash runs on each node before the ranks start. Variables that they set reach the ranks."""
     extra: list[str] = _in_slurm(
         [],
-        "Further options of `sbatch`, each as one text. Options that rekindle sets itself are rejected.",
         label="Other options",
         parameter="slurm_extra",
         metavar="OPTION",
         examples=[["--cpus-per-task=8"]],
         limits={"max_length": 50},
     )
+    """Further options of `sbatch`, each as one text. Options that rekindle sets itself are rejected."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions(JsonRecord):
     """Options that a request has, and that the server turns into other fields of ``JobSpec``."""
 
-    name: str | None = _in_queue(
-        None, "Name of the job, at most 200 characters.", "the name of the script, module or recipe", label="Job name"
-    )
-    hold: bool = _in_queue(False, "Hold the job in the queue until it is resumed.", label="On hold", only_ours=True)
+    name: str | None = _in_queue(None, "the name of the script, module or recipe", label="Job name")
+    """Name of the job, at most 200 characters."""
+    hold: bool = _in_queue(False, label="On hold", only_ours=True)
+    """Hold the job in the queue until it is resumed."""
     python: str | None = _in_code(
         None,
-        "Absolute path of the Python interpreter of the ranks.",
         "the one that runs the server",
         in_shell="`active` is the one of this shell.",
         metavar="PATH|active",
         varies=True,
     )
+    """Absolute path of the Python interpreter of the ranks."""
     ranks: int = _in_ranks(
-        1,
-        "Number of ranks (processes), or a minimum and a maximum, which make the job elastic.",
-        widget=Widget.RANGE,
-        metavar="N|MIN:MAX",
-        examples=[2, {"min": 1, "max": 4}],
-        only_ours=True,
-        varies=True,
+        1, widget=Widget.RANGE, metavar="N|MIN:MAX", examples=[2, {"min": 1, "max": 4}], only_ours=True, varies=True
     )
-    slurm: bool = _in_slurm(False, "Run the job on Slurm, on one node too; its other options imply it.")
-    nodes: int = _in_slurm(
-        1,
-        "Number of machines of a job on Slurm, or a minimum and a maximum. More than 1 requires Slurm.",
-        widget=Widget.RANGE,
-        metavar="N|MIN:MAX",
-    )
+    """Number of ranks (processes), or a minimum and a maximum, which make the job elastic."""
+    slurm: bool = _in_slurm(False)
+    """Run the job on Slurm, on one node too; its other options imply it."""
+    nodes: int = _in_slurm(1, widget=Widget.RANGE, metavar="N|MIN:MAX")
+    """Number of machines of a job on Slurm, or a minimum and a maximum. More than 1 requires Slurm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,22 +291,22 @@ class JobOptions(JsonRecord):
     python: str  # absolute path of an interpreter
     args: list[str] = _in_code(
         [],
-        "Arguments of the script. Placeholders such as `{attempt}` and `{latest:GLOB}` are replaced in each attempt.",
         label="Arguments",
         widget=Widget.WORDS,
         examples=[["--epochs", "10"]],
         limits={"max_length": 10000},
         is_argument=True,
     )
+    """Arguments of the script. Placeholders such as `{attempt}` and `{latest:GLOB}` are replaced in each attempt."""
     code: dict[str, str] = field(default_factory=dict)  # its source: path, bundle, or git with ref and commit
     env: dict[str, str] = _in_code(
         {},
-        "Environment variables of the ranks: a text, or where to read the value when the job starts.",
         label="Environment",
         in_shell="K alone copies its value from this shell.",
         metavar="K[=V]",
         limits={"max_length": 1000},
     )  # stored with ``HIDDEN`` for each value
+    """Environment variables of the ranks: a text, or where to read the value when the job starts."""
     env_from: dict[str, dict[str, str]] = field(default_factory=dict)  # by variable: {"file": path} or {"from": name}
     min_ranks: int = 1
     max_ranks: int = 1
@@ -345,105 +314,48 @@ class JobOptions(JsonRecord):
     min_nodes: int = 1
     slurm: SlurmOptions | None = None  # runs on Slurm, where it is given
     device: str = _in_ranks(
-        "auto",
-        "`auto` (GPUs where the machine has any, else CPU slots), `cpu`, `cuda`, or the slots to choose from.",
-        metavar="auto|cpu|cuda|SLOTS",
-        examples=["auto", "cuda", "cuda:5,cuda:6"],
-        varies=True,
+        "auto", metavar="auto|cpu|cuda|SLOTS", examples=["auto", "cuda", "cuda:5,cuda:6"], varies=True
     )  # once accepted, not "auto"
-    devices_per_rank: int = _in_ranks(
-        1, "Number of devices of each rank.", limits={"ge": 1, "le": MAX_RANKS}, only_ours=True, varies=True
-    )
-    launch: LaunchMode = _in_ranks(
-        LaunchMode.TORCHRUN,
-        "`torchrun` starts one process per rank; `process` starts a single process that holds all devices, as "
-        "`python train.py` does; `auto` chooses by reading the script.",
-        requested=LaunchMode.AUTO,
-        varies=True,
-    )
-    links: LinkRule = _in_ranks(
-        LinkRule.PREFERRED,
-        "NVLink between the GPUs of the job: `preferred` takes the free GPUs with the fastest links, `required` only "
-        "linked ones, `avoided` none that are linked.",
-        label="NVLink between GPUs",
-        varies=True,
-    )
-    priority: int = _in_queue(
-        0,
-        "Priority in the queue; higher starts first, and stops running jobs of lower priority for the time being: by "
-        "default only those of its owner (setting `preemption`). `max_priority` limits it.",
-        limits={"ge": -MAX_PRIORITY, "le": MAX_PRIORITY},
-    )
-    after: list[str] = _in_queue(
-        [],
-        "Jobs that must have succeeded before this one starts.",
-        widget=Widget.JOBS,
-        metavar="JOB",
-        limits={"max_length": 100},
-        only_ours=True,
-    )
+    """`auto` (GPUs where the machine has any, else CPU slots), `cpu`, `cuda`, or the slots to choose from."""
+    devices_per_rank: int = _in_ranks(1, limits={"ge": 1, "le": MAX_RANKS}, only_ours=True, varies=True)
+    """Number of devices of each rank."""
+    launch: LaunchMode = _in_ranks(LaunchMode.TORCHRUN, requested=LaunchMode.AUTO, varies=True)
+    """`torchrun` starts one process per rank; `process` starts a single process that holds all devices, as `python
+    train.py` does; `auto` chooses by reading the script."""
+    links: LinkRule = _in_ranks(LinkRule.PREFERRED, label="NVLink between GPUs", varies=True)
+    """NVLink between the GPUs of the job: `preferred` takes the free GPUs with the fastest links, `required` only
+    linked ones, `avoided` none that are linked."""
+    priority: int = _in_queue(0, limits={"ge": -MAX_PRIORITY, "le": MAX_PRIORITY})
+    """Priority in the queue; higher starts first, and stops running jobs of lower priority for the time being: by
+    default only those of its owner (setting `preemption`). `max_priority` limits it."""
+    after: list[str] = _in_queue([], widget=Widget.JOBS, metavar="JOB", limits={"max_length": 100}, only_ours=True)
+    """Jobs that must have succeeded before this one starts."""
     after_any: list[str] = _in_queue(
-        [],
-        "Jobs that must have ended before this one starts, whatever their outcome.",
-        label="After the end of",
-        widget=Widget.JOBS,
-        metavar="JOB",
-        limits={"max_length": 100},
-        only_ours=True,
+        [], label="After the end of", widget=Widget.JOBS, metavar="JOB", limits={"max_length": 100}, only_ours=True
     )
-    resizable: bool = _in_ranks(
-        True, "Whether an elastic job may be given more or fewer ranks while it runs.", flag="--resize/--no-resize"
-    )
+    """Jobs that must have ended before this one starts, whatever their outcome."""
+    resizable: bool = _in_ranks(True, flag="--resize/--no-resize")
+    """Whether an elastic job may be given more or fewer ranks while it runs."""
     gpu_share: float = _in_ranks(
-        1.0,
-        "Fraction of each GPU that the job takes, above 0 to 1. Below 1, other such jobs share the GPU.",
-        label="Share of each GPU",
-        metavar="0-1",
-        limits={"gt": 0, "le": 1},
-        only_ours=True,
+        1.0, label="Share of each GPU", metavar="0-1", limits={"gt": 0, "le": 1}, only_ours=True
     )
-    max_failures: int = _in_failures(
-        3,
-        "Number of failures in a row without progress after which the job fails: the limit of retries.",
-        label="Maximum failures",
-        limits={"ge": 1, "le": 1000},
-        only_ours=True,
-    )
+    """Fraction of each GPU that the job takes, above 0 to 1. Below 1, other such jobs share the GPU."""
+    max_failures: int = _in_failures(3, label="Maximum failures", limits={"ge": 1, "le": 1000}, only_ours=True)
+    """Number of failures in a row without progress after which the job fails: the limit of retries."""
     hang_timeout: float | None = _in_failures(
-        None,
-        "Seconds without progress before the ranks count as hung.",
-        "learned from its steps, 300 without steps",
-        metavar="SECONDS",
-        limits=SECONDS,
-        only_ours=True,
+        None, "learned from its steps, 300 without steps", metavar="SECONDS", limits=SECONDS, only_ours=True
     )
-    time_limit: float | None = _in_failures(
-        None,
-        "Seconds after the start of its first attempt, retries and back-off included, at which the job is stopped "
-        "and cancelled. A resume starts the count again.",
-        "no limit",
-        metavar="SECONDS",
-        limits=SECONDS,
-    )
+    """Seconds without progress before the ranks count as hung."""
+    time_limit: float | None = _in_failures(None, "no limit", metavar="SECONDS", limits=SECONDS)
+    """Seconds after the start of its first attempt, retries and back-off included, at which the job is stopped and
+    cancelled. A resume starts the count again."""
     snapshot: SnapshotPolicy = field(default_factory=SnapshotPolicy)
-    warm: bool = _in_ranks(
-        True,
-        "Keep a standby process with torch imported, so that the next attempt starts sooner.",
-        label="Warm start",
-        flag="--warm/--cold",
-        varies=True,
-    )
-    watch: list[str] = _in_snapshots(
-        [],
-        "Paths in which every file counts as a checkpoint that the script writes itself.",
-        label="Watched paths",
-        metavar="PATH",
-        limits={"max_length": 100},
-    )
+    warm: bool = _in_ranks(True, label="Warm start", flag="--warm/--cold", varies=True)
+    """Keep a standby process with torch imported, so that the next attempt starts sooner."""
+    watch: list[str] = _in_snapshots([], label="Watched paths", metavar="PATH", limits={"max_length": 100})
+    """Paths in which every file counts as a checkpoint that the script writes itself."""
     on_restart: list[str] = _in_code(
         [],
-        "Arguments appended to those of the script from the second attempt on. An argument with `{exists:GLOB}` is "
-        "passed only if a file matches.",
         label="Append on restart",
         widget=Widget.WORDS,
         in_shell="In quotes.",
@@ -452,41 +364,28 @@ class JobOptions(JsonRecord):
         limits={"max_length": 10000},
         only_ours=True,
     )
+    """Arguments appended to those of the script from the second attempt on. An argument with `{exists:GLOB}` is
+    passed only if a file matches."""
     continue_from: str | None = _in_queue(
-        None,
-        "A job that has stopped: this job begins with a copy of the files of its script and of its snapshots.",
-        label="Continue job",
-        flag="--continue",
-        metavar="JOB",
-        limits={"max_length": 100},
+        None, label="Continue job", flag="--continue", metavar="JOB", limits={"max_length": 100}
     )
+    """A job that has stopped: this job begins with a copy of the files of its script and of its snapshots."""
     continue_step: int | None = _in_queue(
-        None,
-        "Step of the snapshot to continue from, of the job that this one continues.",
-        "the latest",
-        label="Continue from step",
-        metavar="STEP",
-        limits={"ge": 0, "lt": 1 << 53},
+        None, "the latest", label="Continue from step", metavar="STEP", limits={"ge": 0, "lt": 1 << 53}
     )
+    """Step of the snapshot to continue from, of the job that this one continues."""
     exclude: list[str] = _in_code(
         [],
-        "Patterns, as in a `.gitignore`, of files that are not copied with the code.",
         in_shell="The file .rekindleignore has such lines, too.",
         metavar="PATTERN",
         limits={"max_length": 1000},
         needs_code=True,
     )
-    gitignore: bool = _in_code(
-        False,
-        "Do not copy files that the `.gitignore` files of the code name.",
-        label="Exclude what .gitignore files name",
-        needs_code=True,
-    )
-    keep_links: bool = _in_code(
-        False,
-        "Keep symbolic links that lead out of the code, such as those to data; by default such a link is rejected.",
-        needs_code=True,
-    )
+    """Patterns, as in a `.gitignore`, of files that are not copied with the code."""
+    gitignore: bool = _in_code(False, label="Exclude what .gitignore files name", needs_code=True)
+    """Do not copy files that the `.gitignore` files of the code name."""
+    keep_links: bool = _in_code(False, needs_code=True)
+    """Keep symbolic links that lead out of the code, such as those to data; by default such a link is rejected."""
 
 
 @cache
