@@ -217,13 +217,13 @@ def _range(noun: str, numbers: list[int]) -> str:
 def resolve_job(store: Store, reference: str, readable_by: str | None) -> Job:
     """The one job that ``reference`` names among all that may be read.
 
-    Raises ProblemError: 404 with the names most like it, or 409 where several ids start with it.
+    Raises ApiError: 404 with the names most like it, or 409 where several ids start with it.
     """
     return _resolve("job", store.lookup, reference, readable_by, (409, "ambiguous-job"))
 
 
 def resolve_experiment(store: Store, reference: str, readable_by: str | None) -> Experiment:
-    """The one experiment that ``reference`` names among all that may be read. Raises ProblemError: 404."""
+    """The one experiment that ``reference`` names among all that may be read. Raises ApiError: 404."""
     return _resolve("experiment", store.experiments.lookup, reference, readable_by, (404, "unknown-experiment"))
 
 
@@ -234,10 +234,10 @@ def _resolve(
     if len(found) == 1:
         return found[0]
     if not found:
-        raise ProblemError(404, f"unknown-{kind}", _unknown(kind, lookup, reference, readable_by))
+        raise ApiError(404, f"unknown-{kind}", _unknown(kind, lookup, reference, readable_by))
     listed = ", ".join(f"{each.id} (#{each.number} {each.name})" for each in found)
     detail = f"{len(found)} ids or more start with {reference!r}: {listed}. Give more of the id, or the number"
-    raise ProblemError(*ambiguous, detail)
+    raise ApiError(*ambiguous, detail)
 
 
 def _unknown(kind: str, lookup: Lookup[Row], reference: str, readable_by: str | None) -> str:

@@ -16,6 +16,7 @@ from starlette.templating import Jinja2Templates
 from rekindle.contract.job_options import OptionGroup, job_options
 from rekindle_service.api.auth import IdentityDep, address_of, is_same_origin, refuse_wrong_token
 from rekindle_service.api.dependencies import AppStateDep, ReadableBy, resolve_job
+from rekindle_service.api.problems import ApiError
 from rekindle_service.api.static_files import IMMUTABLE, page_files
 from rekindle_service.config.home import is_job_id
 from rekindle_service.schemas.access_json import Login

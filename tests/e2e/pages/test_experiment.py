@@ -16,6 +16,7 @@ from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.contract.states import JobState
 from rekindle_service.client import Client, answers
 from rekindle_service.config.home import Home
+from rekindle_service.config.settings import Settings
 from rekindle_service.store import Store
 
 _HOSTILE = "<img src=x onerror=alert(1)> {{7*7}}"
@@ -189,6 +190,8 @@ def play_job(home: Path, job_id: str, losses: list[float], state: JobState) -> N
     )  # fmt: skip
     moved = store.transition(job_id, JobState.STARTING, expected={JobState.QUEUED}, reason="test", run=1)
     assert moved is not None
+    with Client.from_home(Settings(home=home)) as client:  # the server has jobs in memory as it has changed them itself
+        client.request("PATCH", f"/jobs/{job_id}", json={"note": "played"})
     journal.write(RecordType.JOB_ENDED, run=1, state=state, reason="done", outcome=None)
     store.close()
     with_lock.release()

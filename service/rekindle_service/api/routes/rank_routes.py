@@ -24,7 +24,7 @@ from rekindle.contract.safe_open import stat_beneath
 from rekindle.contract.states import HOLDING_SLOTS, JobState
 from rekindle_service.api.dependencies import AttemptDep, AttemptNumber, JobDep, RankDep, RunDirDep, find_attempt
 from rekindle_service.api.pagination import PageParamsDep, paginate
-from rekindle_service.api.problems import ProblemError, invalid_field
+from rekindle_service.api.problems import ApiError, invalid_field
 from rekindle_service.experiments.comparison import guess_goal
 from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.launch.registry import launcher_of
@@ -218,7 +218,7 @@ def list_usage(
     known = {usage.rank for sample in samples for usage in sample.ranks}
     if rank is not None and rank not in known | set(range(facts.world_size)):
         detail = f"attempt {facts.number} of job {job.id} has no rank {rank}; GET …/ranks lists its ranks"
-        raise ProblemError(404, "unknown-rank", detail)
+        raise ApiError(404, "unknown-rank", detail)
     page = paginate(sorted(known) if rank is None else [rank], params, lambda each: each)
     return page.map(lambda each: _usage_series(job, facts.number, each, samples, max_points))
 
