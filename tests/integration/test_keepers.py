@@ -16,7 +16,7 @@ from fakes.launching import fake_launchers
 from job_examples import a_job, cpu_machine, open_store, queued_job
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
-from rekindle_service.launch import launcher as launch_counts
+from rekindle_service.launch import launcher
 from rekindle_service.launch.local.local_launcher import LocalLauncher
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import Store
@@ -35,7 +35,7 @@ time.sleep(600)
 
 @pytest.fixture(autouse=True)
 def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch_counts, "_delay", lambda _: 0)
+    monkeypatch.setattr(launcher, "_delay", lambda _: 0)
 
 
 @pytest.fixture

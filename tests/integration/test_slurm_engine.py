@@ -21,9 +21,9 @@ from rekindle.contract.run_dir.rank_records import RankState, RankStatus
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.jobs import actions
-from rekindle_service.launch import launcher as launch_counts
-from rekindle_service.launch.slurm import leader_reports as beats
-from rekindle_service.launch.slurm import slurm_launcher as launcher
+from rekindle_service.launch import launcher
+from rekindle_service.launch.slurm import coordinator_reports
+from rekindle_service.launch.slurm import slurm_launcher as slurm_launcher_module
 from rekindle_service.launch.slurm.poller import SlurmPoller
 from rekindle_service.launch.slurm.slurm_commands import SlurmCommands
 from rekindle_service.launch.slurm.slurm_launcher import SlurmLauncher
@@ -130,8 +130,8 @@ class PlayedKeeper:
 
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
-    monkeypatch.setattr(launch_counts, "_delay", lambda _: 0)
-    monkeypatch.setattr(beats, "_READ_INTERVAL", 0.0)
+    monkeypatch.setattr(launcher, "_delay", lambda _: 0)
+    monkeypatch.setattr(coordinator_reports, "_READ_INTERVAL", 0.0)
     home = Home(tmp_path / "home")
     home.create()
     store = open_store(home.root)
@@ -283,7 +283,7 @@ def test_a_job_that_a_person_cancels_in_slurm_is_held(play: Play) -> None:
 def test_a_job_that_completes_for_long_in_slurm_before_it_is_shown_as_cancelled_is_held(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launcher, "_COMPLETING_SILENCE", 0.0)
+    monkeypatch.setattr(slurm_launcher_module, "_COMPLETING_SILENCE", 0.0)
     job, mine = play.running()
     outcome = Outcome(OutcomeClass.PREEMPTED, "Saved and stopped because the job's keeper got SIGTERM.").to_json()
     play.keeper(job, 1).journal.write(RecordType.ATTEMPT_ENDED, attempt=1, outcome=outcome)

@@ -21,7 +21,7 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.client import Client, ProblemError
 from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Settings
-from rekindle_service.launch.isolation import job_isolation as policy
+from rekindle_service.launch.isolation import job_isolation
 from rekindle_service.launch.isolation.job_isolation import IsolationError, isolation_of
 from rekindle_service.launch.isolation.sandbox import Sandbox
 from rekindle_service.launch.local.interpreter import InterpreterCheck, unreachable_interpreter
@@ -265,7 +265,7 @@ def test_a_sandbox_hides_a_home_that_is_reached_by_a_link(tmp_path: Path) -> Non
 def test_users_need_a_kernel_that_lets_nobody_link_files_of_others(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setting = home / "protected_hardlinks"
     setting.write_text("0\n")
-    monkeypatch.setattr(policy, "_PROTECTED_HARDLINKS", setting)
+    monkeypatch.setattr(job_isolation, "_PROTECTED_HARDLINKS", setting)
     with pytest.raises(IsolationError, match="needs fs"):
         isolation_of(Settings(home=home, job_users={"*": "nobody"}), Home(home))
 

@@ -1,6 +1,5 @@
 """Keepers on Slurm: each launch of a job is one Slurm job, named after both, so that it is found whatever happens."""
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -9,18 +8,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from rekindle.contract.files import last_line_of
 from rekindle.contract.job import JobSpec
 from rekindle.contract.outcome import OutcomeClass
-from rekindle.contract.run_dir.coordinator_records import COMMENT, CoordinatorBeat
-from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.safe_open import list_numbers, read_end
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
 from rekindle_service.launch.launcher import LaunchCounts, Launcher, LauncherParts, LauncherReport, keeper_failure
 from rekindle_service.launch.placement import Placement, choose_launch_mode
 from rekindle_service.launch.slurm.batch_job import LaunchFiles, prepare_worker_copy
-from rekindle_service.launch.slurm.leader_reports import MAX_NODES, Beats, ExcludedNodes
+from rekindle_service.launch.slurm.coordinator_reports import EVIDENCE_BYTES, MAX_NODES, Beats, ExcludedNodes, bad_nodes
 from rekindle_service.launch.slurm.poller import Listing, SlurmPoller
 from rekindle_service.launch.slurm.slurm_commands import (
     RefusedError,
@@ -40,7 +36,6 @@ _SILENCE = 15.0  # seconds beyond ``host_timeout`` after which a coordinator cou
 _COMPLETING_SILENCE = 15.0  # seconds after which one whose Slurm job is being cleaned up counts as ended
 _STOPPED_SILENCE = 120.0  # likewise where Slurm has stopped it: only the state that follows shows who wanted that
 _START_INTERVAL = 10.0  # seconds between two requests to start a job that Slurm has queued again
-_EVIDENCE_BYTES = 4000  # of the end of a log
 _MAX_LAUNCH = 1 << 30
 _INFRASTRUCTURE_ENDS = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})
 """Not counted as failures."""
@@ -49,7 +44,6 @@ NO_COMMANDS = "Slurm, whose commands this server does not find: install them (sl
 NO_SLURM = "a server needs Slurm's commands (sbatch, squeue, scancel, scontrol, srun, sinfo) on its PATH"
 _ISOLATED = "jobs on Slurm run as the user of the server, which job_users and sandbox forbid"
 _CANNOT_START = "launch failed requeued held"
-_NODE = re.compile(r"rekindle: node (\S+): (.*)")  # of a log: why the coordinator cannot start there
 
 
 @dataclass(slots=True)
@@ -308,7 +302,8 @@ class SlurmLauncher(Launcher):
         found = self._poller.listing.jobs.get(_name(job))
         failed = submission is not None and submission.error is not None
         if not failed and found is not None and found.state == "FAILED":
-            self._exclude(job, found, self._bad_nodes(job, found))
+            reasons = bad_nodes(self._home.run_dir(job.id), job.launch_number, found)
+            self._exclude(job, found, reasons)
         has_found_bad_nodes = not self._excluded.own(job).keys() <= known.excluded
         if failed or has_found_bad_nodes or (found is not None and found.state in _INFRASTRUCTURE_ENDS):
             known.counts.count_host_failure()
@@ -319,23 +314,6 @@ class SlurmLauncher(Launcher):
     def _exclude(self, job: Job, found: SlurmJob, reasons: Mapping[str, str]) -> None:
         """Take over the reasons of nodes that Slurm had given to the job, which may write anything into its files."""
         self._excluded.add(job, {host: reason for host, reason in reasons.items() if host in found.hosts})
-
-    def _bad_nodes(self, job: Job, found: SlurmJob) -> dict[str, str]:
-        """Find the nodes that the coordinator has named last, or the one on which it could not start or write."""
-        run_dir = self._home.run_dir(job.id)
-        beat = read_record(run_dir.launch(job.launch_number).beat, CoordinatorBeat, run_dir.root)
-        if beat is not None and beat.excluded:
-            return beat.excluded
-        if found.comment.startswith(COMMENT):
-            host, _, reason = found.comment.removeprefix(COMMENT).partition(": ")
-            return {host: reason}
-        _, tail = self._log_tail(job)
-        if (match := _NODE.search(tail)) is not None:
-            return {match[1]: match[2]}
-        if not found.hosts or self._had_started(job):
-            return {}
-        last = last_line_of(tail) or "it may not see the home, or may not write it"
-        return {found.hosts[0]: f"Slurm job {found.id} ended there as soon as it had begun: {last}"}
 
     def failure(self, job: Job) -> tuple[str, str]:
         refusal, nodes = self._refusal(job), self._excluded.own(job)
@@ -359,7 +337,7 @@ class SlurmLauncher(Launcher):
     def _log_tail(self, job: Job) -> tuple[Path, str]:
         """The log of the current launch, and its end."""
         log = self._home.run_dir(job.id).launch(job.launch_number).slurm_log
-        return log, read_end(log, _EVIDENCE_BYTES)
+        return log, read_end(log, EVIDENCE_BYTES)
 
     # --- actions
 

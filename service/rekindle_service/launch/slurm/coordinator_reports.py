@@ -5,6 +5,7 @@ other nodes than those, for a while.
 """
 
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
@@ -13,15 +14,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.files import parse_json
-from rekindle.contract.run_dir.coordinator_records import CoordinatorBeat
-from rekindle.contract.run_dir.json_records import structure
+from rekindle.contract.files import last_line_of, parse_json
+from rekindle.contract.run_dir.coordinator_records import COMMENT, CoordinatorBeat
+from rekindle.contract.run_dir.json_records import read_record, structure
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.safe_open import open_beneath
+from rekindle.contract.safe_open import open_beneath, read_end
+from rekindle_service.launch.slurm.slurm_commands import SlurmJob
 from rekindle_service.store.tables import Job
 
 _READ_INTERVAL = 1.0  # seconds between two reads of one file
 _MAX_BYTES = 1 << 20
+EVIDENCE_BYTES = 4000  # of the end of a log
+_NODE = re.compile(r"rekindle: node (\S+): (.*)")  # of a log: why the coordinator cannot start there
 _TOLERANCE = 1.0  # seconds by which clocks may differ unnoticed
 
 
@@ -176,3 +180,24 @@ class ExcludedNodes:
         for each in list(self._findings.values()):
             if each.python == job.spec.python and not well.isdisjoint(each.nodes):
                 each.nodes = {host: node for host, node in each.nodes.items() if host not in well}
+
+
+def bad_nodes(run_dir: RunDir, number: int, found: SlurmJob) -> dict[str, str]:
+    """Find the nodes that the coordinator has named last, or the one on which it could not start or write.
+
+    ``number``: of the launch.
+    """
+    launch = run_dir.launch(number)
+    beat = read_record(launch.beat, CoordinatorBeat, run_dir.root)
+    if beat is not None and beat.excluded:
+        return beat.excluded
+    if found.comment.startswith(COMMENT):
+        host, _, reason = found.comment.removeprefix(COMMENT).partition(": ")
+        return {host: reason}
+    tail = read_end(launch.slurm_log, EVIDENCE_BYTES)
+    if (match := _NODE.search(tail)) is not None:
+        return {match[1]: match[2]}
+    if not found.hosts or launch.leader.exists():
+        return {}
+    last = last_line_of(tail) or "it may not see the home, or may not write it"
+    return {found.hosts[0]: f"Slurm job {found.id} ended there as soon as it had begun: {last}"}
