@@ -89,7 +89,7 @@ def test_no_tracked_file_names_a_directory_of_the_machine_it_was_written_on() ->
 def source_tree() -> Iterator[Path]:
     """The directories that the tree in docs/architecture.md names, relative to the root."""
     text = (ROOT / "docs" / "architecture.md").read_text()
-    (tree,) = re.findall(r"^## Source tree\n.*?^```text\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    (tree,) = re.findall(r"^### Source tree\n.*?^```text\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     above: list[Path] = []
     for indent, name in re.findall(r"^( *)(\S+)/ ", tree, flags=re.MULTILINE):
         depth = len(indent) // 2
