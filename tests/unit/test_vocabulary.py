@@ -78,11 +78,18 @@ def banned_in(text: str) -> list[str]:
     return sorted({match.group().lower() for match in BANNED.finditer(text)})
 
 
+def fragments(place: Path, tree: ast.AST) -> Iterator[str]:
+    for line, text in docstrings(tree):
+        if FRAGMENT.match(text):
+            yield f"{place}:{line}: half a sentence: {text[:60]!r}"
+
+
 def findings(path: Path) -> Iterator[str]:
     place = path.relative_to(ROOT)
     tree = ast.parse(path.read_text())
     for line, text in texts(tree):
         yield from (f"{place}:{line}: {word!r} in {text[:60]!r}" for word in banned_in(text))
+    yield from fragments(place, tree)
     for line, name in names(tree):
         if NAMES.search(words_of(name)):
             yield f"{place}:{line}: the name {name}"
@@ -94,8 +101,7 @@ def findings_in_a_test(path: Path) -> Iterator[str]:
     tree = ast.parse(path.read_text())
     for line, text in docstrings(tree):
         yield from (f"{place}:{line}: {word!r} in {text[:60]!r}" for word in banned_in(text))
-        if FRAGMENT.match(text):
-            yield f"{place}:{line}: half a sentence: {text[:60]!r}"
+    yield from fragments(place, tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             words = words_of(node.name)

@@ -81,7 +81,7 @@ class ApiCalls(ApiConnection):
         owner: str | None = None,
         limit: int = 50,
     ) -> AsyncGenerator[answers.Job, None]:
-        """At most ``limit`` jobs, latest first; ``q``: a filter line, as in ``state:failed lr>0.01 resnet``."""
+        """List up to ``limit`` jobs, latest first; ``q``: a filter line, as in ``state:failed lr>0.01 resnet``."""
         chosen = {"state": state, "name": name, "q": q, "owner": owner}
         cursor = None
         while limit > 0:
@@ -229,7 +229,7 @@ class ApiCalls(ApiConnection):
     async def log(
         self, job_id: str, rank: int, stream: str, attempt: int, *, offset: int, limit: int = 1 << 18
     ) -> LogBytes:
-        """At most ``limit`` bytes from byte ``offset``; empty at the current end of the log."""
+        """Read up to ``limit`` bytes from byte ``offset``; empty at the current end of the log."""
         return await self._log(job_id, rank, stream=stream, attempt=attempt, offset=offset, limit=limit)
 
     @api_call
