@@ -70,7 +70,7 @@ def test_events_are_read_from_chunks_of_any_size(modules: Page) -> None:
     stream = 'event: hello\ndata: {"a":\ndata: 1}\n\n: ping\n\nid: 7\r\nevent: job\r\ndata: {}\r\n\r\ndata: last\n\n'
     read: list[list[Any]] = modules.evaluate(
         """async (stream) => {
-            const { EventParser } = await import("/static/events/sse-reader.js");
+            const { EventParser } = await import("/static/events/shared-event-source.js");
             const read = (chunks) => {
                 const parser = new EventParser();
                 return chunks.flatMap((chunk) => parser.push(chunk));

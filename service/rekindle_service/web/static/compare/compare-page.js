@@ -1,22 +1,70 @@
 /**
  * The page that compares jobs: what they were submitted with, how they went, and their curves in shared charts.
  *
- * @typedef {import("./compare-lines.js").Compared} Compared
- *
- * @import { CurvePublic as Curve, JobPublic as Job } from "../shared/api-types.d.ts"
+ * @import { CurvePublic as Curve, JobPublic as Job, AttemptPublic as Attempt, ConfigurationPublic as Configuration, MetricName } from "../shared/api-types.d.ts"
+ * @typedef {{job: Job, configuration: Configuration, metrics: MetricName[], attempts: Attempt[]}} Compared
+ * @typedef {import("../results/row-view.js").Dimension & {texts: string[], differs: boolean}} ComparedLine
  */
 import { MetricStore, resumeSteps, sortMetrics } from "../charts/metric-store.js";
 import { MultiJobCharts } from "../charts/multi-job-charts.js";
 import { ResultCharts } from "../results/result-charts.js";
 import { bestValue, listen, sortHeading, swatch } from "../results/row-parts.js";
-import { RowView } from "../results/row-view.js";
+import { RowView, bestRows } from "../results/row-view.js";
 import { call, compareUrl, isNotFound, jobUrl, MAX_COMPARED } from "../shared/api.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
-import { NONE } from "../shared/format.js";
+import { NONE, count, duration, outOf, percent, secondsBetween, significant, speed } from "../shared/format.js";
+import { compareParameters, parametersOf } from "../shared/job-parameters.js";
 import { badge, hasEnded, stateWord } from "../shared/job-state.js";
-import "../shared/layout.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
-import { metricNames, parameterLines, resultLines } from "./compare-lines.js";
+
+// --- The lines of a comparison: parameters and results of jobs, as text for the table and as values for sorting and
+// charts. Pure.
+
+/** Further metrics are in the charts alone. */
+const MAX_METRICS = 30;
+
+/** @param {Compared[]} compared @returns {ComparedLine[]} */
+function parameterLines(compared) {
+  const lines = compareParameters(compared.map(({ job, configuration }) => parametersOf(job, configuration)));
+  return lines.map(({ name, values, differs }) => ({ name, isResult: false, values: values.map((value) => value || null), best: [], texts: values, differs }));
+}
+
+/** How each job went, and the latest value of each metric. @param {Compared[]} compared @returns {ComparedLine[]} */
+function resultLines(compared) {
+  const jobs = compared.map(({ job }) => job);
+  const line = (/** @type {string} */ name, /** @type {(job: Job) => number | null} */ value, /** @type {(job: Job) => string} */ text, /** @type {"min" | "max" | null} */ goal = null) => {
+    const values = jobs.map(value);
+    return { name, isResult: true, values, best: bestRows(values, goal), texts: jobs.map(text), differs: false };
+  };
+  const seconds = (/** @type {Job} */ job) => (job.started_at ? secondsBetween(job.started_at, job.ended_at) : null);
+  return [
+    line("step", (job) => job.step, (job) => outOf(job.step, job.steps)),
+    line("time since start", seconds, (job) => (job.started_at ? duration(seconds(job)) : NONE)),
+    line("speed", (job) => job.steps_per_second, (job) => speed(job.steps_per_second), "max"),
+    line("attempts", (job) => job.attempt, (job) => count(job.attempt)),
+    line("goodput", (job) => job.goodput, (job) => percent(job.goodput), "max"),
+    ...metricNames(compared).slice(0, MAX_METRICS).map((name) => metricLine(compared, name)),
+  ];
+}
+
+/** @param {Compared[]} compared */
+const metricNames = (compared) => [...new Set(compared.flatMap(({ metrics }) => metrics.map(({ name }) => name)))];
+
+/** @param {Compared[]} compared @param {string} name @returns {ComparedLine} */
+function metricLine(compared, name) {
+  const latest = compared.map(({ metrics }) => metrics.find((metric) => metric.name === name));
+  const values = latest.map((metric) => metric?.value ?? null);
+  const goal = latest.find((metric) => metric !== undefined)?.goal ?? null;
+  return { name, isResult: true, values, best: bestRows(values, goal), texts: latest.map(metricText), differs: false };
+}
+
+/** @param {MetricName | undefined} metric */
+function metricText(metric) {
+  if (metric === undefined) return "";
+  return `${metric.value === null ? "not finite" : significant(metric.value)} at step ${count(metric.step)}`;
+}
+
+// --- The page.
 
 const MAX_OFFERED = 50;
 /** The server reads everything for a refresh: not more often than this. */
@@ -165,13 +213,11 @@ byId("nothing-command").replaceChildren(h("code", {}, `${location.origin}/compar
 
 // --- compare table: The comparison of jobs as a table: a column for each job, a line for each parameter or result.
 
-/** @typedef {import("./compare-lines.js").ComparedLine} ComparedLine */
-
 /**
  * @param {HTMLElement} head @param {Job[]} jobs @param {number[]} order of their columns @param {RowView} view
  * @param {(id: string) => void} remove
  */
-export function showJobs(head, jobs, order, view, remove) {
+function showJobs(head, jobs, order, view, remove) {
   const corner = h("th", { scope: "col" }, h("span", { class: "hidden" }, "Parameter or result"));
   patchChildren(head, [h("tr", {}, corner, ...order.map((index) => heading(jobs[index], index, view, () => remove(jobs[index].id))))]);
 }
@@ -197,6 +243,6 @@ function showLines(body, lines, order, view) {
 }
 
 /** Mark the column of the job that the user points at. @param {HTMLElement} table @param {RowView} view */
-export function restyleTable(table, view) {
+function restyleTable(table, view) {
   for (const cell of table.querySelectorAll("[data-row]")) cell.classList.toggle("pointed", Number(cell.getAttribute("data-row")) === view.highlighted);
 }

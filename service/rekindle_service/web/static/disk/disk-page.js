@@ -9,7 +9,6 @@ import { ConfirmDialog } from "../shared/confirm-dialog.js";
 import { byId, h, setText } from "../shared/dom.js";
 import { NONE, ago, bytes, count, counted } from "../shared/format.js";
 import { setFill } from "../shared/job-state.js";
-import "../shared/layout.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
 
 /** The server measures as often. */

@@ -1,22 +1,99 @@
 /**
  * One event stream for all tabs of a browser: it merges their subscriptions, keeps one connection for them, reconnects
- * when that is lost, and sends each tab the events that match.
- *
- * Two rules keep the tabs gapless. A changed subscription opens the new connection before it closes the old one. And
- * every tab receives `live` once its job is being streamed, and again after every loss: it then fetches what it shows,
- * and later events come on top. (Logs and metrics need no such message: their events carry offsets, from which a page
- * sees that it has missed something.)
- *
- * Tab to source: `{type: "subscribe", subscription}`, `{type: "leave"}`, `{type: "wake"}` (reconnect now).
- * Source to tab: `{type: "live"}`, `{type: "reconnecting", at}` (at: milliseconds since the epoch of the next try),
- * `{type: "signed-out"}`, `{type: "event", event, data}`, and `{type: "resync"}` when the server does not know some
- * job: the tab that shows it finds out by fetching that it is gone, and unsubscribes.
+ * when that is lost, and sends each tab the events that match. Two rules keep the tabs gapless. A changed subscription
+ * opens the new connection before it closes the old one. And every tab receives `live` once its job is being streamed,
+ * and again after every loss: it then fetches what it shows, and later events come on top. (Logs and metrics need no
+ * such message: their events carry offsets, from which a page sees that it has missed something.) Tab to source:
+ * `{type: "subscribe", subscription}`, `{type: "leave"}`, `{type: "wake"}` (reconnect now). Source to tab: `{type:
+ * "live"}`, `{type: "reconnecting", at}` (at: milliseconds since the epoch of the next try), `{type: "signed-out"}`,
+ * `{type: "event", event, data}`, and `{type: "resync"}` when the server does not know some job: the tab that shows it
+ * finds out by fetching that it is gone, and unsubscribes.
  *
  * @typedef {{job: string | null, log: {rank: number, stream: string} | null}} Subscription
  * @typedef {{subscription: Subscription, live: boolean}} Tab
  * @typedef {{query: string, controller: AbortController}} Connection
+ * @typedef {{event: string, data: string, id: string | null}} ServerEvent
  */
-import { StreamRejectedError, readEvents } from "./sse-reader.js";
+
+// --- Reads a server-sent event stream by fetch. Unlike EventSource it distinguishes an expired session from an
+// unreachable server, and its caller chooses when and where to connect again.
+
+/** After this silence a connection counts as dead: the server sends something every 15 s. */
+const SILENCE_TIMEOUT_MS = 45_000;
+
+/** The answer was not a stream; `status` is its HTTP status. */
+class StreamRejectedError extends Error {
+  /** @param {number} status */
+  constructor(status) {
+    super(`the server rejected the event stream with status ${status}`);
+    this.status = status;
+  }
+}
+
+/** Chunks of text of any size in, whole events out. */
+export class EventParser {
+  #buffer = "";
+  #event = "";
+  /** @type {string[]} */
+  #data = [];
+  /** @type {string | null} */
+  #id = null;
+
+  /** @param {string} text @returns {ServerEvent[]} */
+  push(text) {
+    const lines = (this.#buffer + text).split(/\r\n|\n|\r(?!$)/);
+    this.#buffer = lines.pop() ?? "";
+    return lines.map((line) => this.#line(line)).filter((event) => event !== null);
+  }
+
+  /** @param {string} line @returns {ServerEvent | null} */
+  #line(line) {
+    if (line === "") return this.#dispatch();
+    const colon = line.indexOf(":");
+    const field = colon < 0 ? line : line.slice(0, colon);
+    const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
+    if (field === "event") this.#event = value;
+    else if (field === "data") this.#data.push(value);
+    else if (field === "id") this.#id = value;
+    return null;
+  }
+
+  /** @returns {ServerEvent | null} */
+  #dispatch() {
+    const event = this.#data.length ? { event: this.#event || "message", data: this.#data.join("\n"), id: this.#id } : null;
+    this.#event = "";
+    this.#data = [];
+    return event;
+  }
+}
+
+/**
+ * Read events from `url` until the server ends the stream, falls silent, or `controller` is aborted.
+ * Resolves when the stream ended; throws StreamRejectedError, or what fetch throws.
+ *
+ * @param {string} url @param {AbortController} controller @param {(event: ServerEvent) => void} onEvent
+ */
+async function readEvents(url, controller, onEvent) {
+  const startWatchdog = () => setTimeout(() => controller.abort(), SILENCE_TIMEOUT_MS);
+  let watchdog = startWatchdog();
+  try {
+    const response = await fetch(url, { headers: { Accept: "text/event-stream" }, cache: "no-store", signal: controller.signal });
+    if (!response.ok || !response.body) throw new StreamRejectedError(response.status);
+    const parser = new EventParser();
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      clearTimeout(watchdog);
+      watchdog = startWatchdog();
+      parser.push(value).forEach(onEvent);
+    }
+  } finally {
+    clearTimeout(watchdog);
+  }
+}
+
+// --- The page.
 
 const MIN_DELAY_MS = 500;
 const MAX_DELAY_MS = 10_000;
@@ -117,7 +194,7 @@ export class SharedEventSource {
     if (connection === this.#serving || connection === this.#opening) this.#onLoss(connection, status);
   }
 
-  /** @param {Connection} connection @param {import("./sse-reader.js").ServerEvent} event */
+  /** @param {Connection} connection @param {ServerEvent} event */
   #onEvent(connection, { event, data, id }) {
     if (connection !== this.#serving && connection !== this.#opening) return;
     if (event === "hello") this.#promote(connection);

@@ -8,7 +8,6 @@ import { ConfirmDialog, field } from "../shared/confirm-dialog.js";
 import { byId, h, patchChildren } from "../shared/dom.js";
 import { count, counted, localTime } from "../shared/format.js";
 import { badge } from "../shared/job-state.js";
-import "../shared/layout.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
 import { split } from "../shared/shell-words.js";
 import { ExperimentActions } from "./experiment-actions.js";

@@ -4,9 +4,8 @@
  * @import { ConfigurationPublic as Recorded, FileDifferencePublic as FileDifference, JobPublic as Job } from "../shared/api-types.d.ts"
  */
 import { call, messageOf, Problem } from "../shared/api.js";
-import { copyText } from "../shared/clipboard.js";
 import { asCommand, asCurl, asPython, requestOf } from "../shared/code-snippets.js";
-import { byId, h, patchChildren, setText } from "../shared/dom.js";
+import { byId, copyText, h, patchChildren, setText } from "../shared/dom.js";
 import { counted, NONE } from "../shared/format.js";
 import { compareParameters, parametersOf, recordedEntries, submittedEntries } from "../shared/job-parameters.js";
 

@@ -4,32 +4,152 @@
  * @import { AttemptPublic as Attempt, JobPublic as Job, RankPublic as Rank, SnapshotList as Listing, Story } from "../shared/api-types.d.ts"
  */
 import { EventStream } from "../events/event-stream.js";
-import { followCursor, moveCursor, pointAtLines, showCursor } from "../log/log-cursor.js";
 import { END, parsePermalink } from "../log/log-permalink.js";
 import { LogViewer } from "../log/log-viewer.js";
 import { call, isNotFound } from "../shared/api.js";
+import { markSeen } from "../shared/browser-storage.js";
 import { byId } from "../shared/dom.js";
 import { hasEnded } from "../shared/job-state.js";
-import { latestWins } from "../shared/timing.js";
-import "../shared/layout.js";
+import { focusOn, registerKeys } from "../shared/keys.js";
 import { idInUrl, markReady, showGone } from "../shared/live-page.js";
-import { markSeen } from "../shared/browser-storage.js";
-import { makeTabs } from "../shared/tabs.js";
+import { latestWins } from "../shared/timing.js";
 import { showAttemptList } from "./attempt-list.js";
 import { TimeAxis } from "./axis/time-axis.js";
 import { getView, onView, setView } from "./axis/view-state.js";
-import { showCheckpoints, SnapshotList } from "./snapshots.js";
 import { compareWithOthers, showRecorded, showSubmitted } from "./configuration.js";
-import { JobActions } from "./job-actions.js";
+import { JobButtons } from "./job-buttons.js";
 import { JobCharts } from "./job-charts.js";
 import { showHeader } from "./job-header.js";
-import "./job-keys.js";
 import { Ranks, showStack } from "./ranks.js";
+import { showCheckpoints, SnapshotList } from "./snapshots.js";
 import { StoryView, isOutdated } from "./story.js";
+
+// --- The cursor that the log shares with the time axis: a line that the user points at or chooses moves it, and the
+// log shows the line of the moment that is chosen elsewhere or that a shared link names.
+
+/** The moment that the log shows, in seconds since the epoch. @type {number | null} */
+let shownAt = null;
+
+/** @param {{time: number, rank: number, stream: string}} line time in seconds since the epoch */
+function moveCursor({ time, rank, stream }) {
+  shownAt = time;
+  setView({ t: time, rank, stream: stream === "stderr" ? "stderr" : "stdout" });
+}
+
+/** Show the moment of the cursor, unless the log shows it already. @param {LogViewer} log that has an attempt */
+function showCursor(log) {
+  const { t, rank, stream, attempt } = getView();
+  if (t === null || t === shownAt) return;
+  shownAt = t;
+  void log.showTime(t, { rank, stream, attempt });
+}
+
+/** Point at the moment of the line that the pointer is on. @param {(at: number | null) => void} onPoint null: the pointer has left the log */
+function pointAtLines(onPoint) {
+  for (const node of [byId("log"), byId("log-merged")]) {
+    node.addEventListener("pointerover", ({ target }) => {
+      const row = target instanceof Element ? target.closest(".log-line") : null;
+      onPoint(row instanceof HTMLElement && row.dataset.at ? Number(row.dataset.at) : null);
+    });
+    node.addEventListener("pointerleave", () => onPoint(null));
+  }
+}
+
+// --- The keys of a job's page: each does what a control of the page does.
+
+/** Click a control, unless the job does not offer it now. @param {string} id */
+const click = (id) => () => {
+  const control = document.getElementById(id);
+  if (control && control.checkVisibility()) control.click();
+};
+
+/** Choose the option before or after the one that is chosen. @param {string} id of a select @param {1 | -1} step */
+const choose = (id, step) => () => {
+  const select = byId(id, HTMLSelectElement);
+  const next = select.selectedIndex + step;
+  if (next < 0 || next >= select.options.length) return;
+  select.selectedIndex = next;
+  select.dispatchEvent(new Event("change", { bubbles: true }));
+};
+
+/** @param {string} tab */
+const openTab = (tab) => () => {
+  byId(tab).click();
+  focusOn(tab)();
+};
+
+registerKeys("This job", {
+  w: ["what happened", focusOn("story-title")],
+  e: ["open the error in the log", click("story-log")],
+  y: ["copy what happened", click("story-copy")],
+  r: ["retry or resume", click("resume")],
+  D: ["drain", click("drain")],
+  X: ["cancel", click("cancel")],
+  1: ["attempts", openTab("tab-attempts")],
+  2: ["snapshots", openTab("tab-snapshots")],
+  3: ["configuration", openTab("tab-configuration")],
+});
+registerKeys("Time axis and charts", {
+  t: ["go to the time axis", focusOn("axis-slider")],
+  "← →": ["earlier, later; with Shift ten times as far", null],
+  "Home End": ["beginning, end", null],
+  "+ -": ["zoom in, out", null],
+  Enter: ["in a chart: show the log at the cursor", null],
+  Escape: ["show everything", null],
+});
+registerKeys("Log", {
+  l: ["go to the log", () => focusOn(byId("log").hidden ? "log-merged" : "log")()],
+  "/": ["search the log", focusOn("log-query")],
+  n: ["next match", click("log-next")],
+  N: ["previous match", click("log-previous")],
+  "[": ["previous rank", choose("log-rank", -1)],
+  "]": ["next rank", choose("log-rank", 1)],
+  o: ["other stream", () => choose("log-stream", byId("log-stream", HTMLSelectElement).selectedIndex ? -1 : 1)()],
+  f: ["follow the output, or go to its end", click("log-follow")],
+  F: ["full height, and back", click("log-full")],
+});
+
+// --- Tabs as in the ARIA pattern: one panel is shown, arrow keys, Home and End move between the tabs.
+
+/**
+ * Make a tab list of an element whose tabs name their panels by `aria-controls`; the first tab is shown.
+ *
+ * @param {HTMLElement} list @returns {(tab: string) => void} shows the tab of that id
+ */
+function makeTabs(list) {
+  const tabs = /** @type {HTMLElement[]} */ ([...list.querySelectorAll("[role=tab]")]);
+  const show = (/** @type {string} */ id) => tabs.forEach((tab) => markTab(tab, tab.id === id));
+  for (const tab of tabs) tab.addEventListener("click", () => show(tab.id));
+  list.addEventListener("keydown", (event) => {
+    const next = neighbourTab(tabs, event.key);
+    if (!next) return;
+    event.preventDefault();
+    show(next.id);
+    next.focus();
+  });
+  show(tabs[0].id);
+  return show;
+}
+
+/** @param {HTMLElement} tab @param {boolean} chosen */
+function markTab(tab, chosen) {
+  tab.setAttribute("aria-selected", String(chosen));
+  tab.tabIndex = chosen ? 0 : -1;
+  byId(tab.getAttribute("aria-controls") ?? "").hidden = !chosen;
+}
+
+/** The tab to which a key leads. @param {HTMLElement[]} tabs @param {string} key @returns {HTMLElement | undefined} */
+function neighbourTab(tabs, key) {
+  const index = tabs.findIndex((tab) => tab === document.activeElement);
+  const targets = { ArrowRight: index + 1, ArrowLeft: index - 1, Home: 0, End: -1 };
+  return key in targets ? tabs.at(targets[/** @type {keyof typeof targets} */ (key)] % tabs.length) : undefined;
+}
+
+// --- The page.
 
 const jobId = idInUrl();
 
-const actions = new JobActions();
+const actions = new JobButtons();
 const axis = new TimeAxis(jobId, (step) => actions.confirmResume(step), (moment) => log.point(moment));
 const charts = new JobCharts(jobId, axis);
 const stream = new EventStream({ resync: refresh, event: onEvent }, { job: jobId, log: null });
@@ -41,7 +161,7 @@ const log = new LogViewer(jobId, (followed) => {
   if (isOpen && log.rank !== shownRank && !parsePermalink(location.hash)) setView({ rank: log.rank });
   shownRank = log.rank;
 }, moveCursor);
-followCursor(log);
+onView(() => showCursor(log));
 pointAtLines((time) => axis.showTime(time));
 const ranks = new Ranks((rank) => log.select(rank), (rank) => void showStack(jobId, rank));
 const snapshots = new SnapshotList(jobId, (step) => actions.confirmResume(step), () => void refetch(fetchSnapshots));

@@ -5,8 +5,7 @@
  */
 import { END, linkTo } from "../log/log-permalink.js";
 import { call, jobUrl } from "../shared/api.js";
-import { copyText } from "../shared/clipboard.js";
-import { byId, h, setText } from "../shared/dom.js";
+import { byId, copyText, h, setText } from "../shared/dom.js";
 import { counted, localTime } from "../shared/format.js";
 import { latestWins } from "../shared/timing.js";
 

@@ -108,7 +108,7 @@ export class MergedLog {
     };
   }
 
-  /** @param {import("./log-preview.js").Moment} moment */
+  /** @param {import("./log-viewer.js").Moment} moment */
   async peek({ time }) {
     const row = await this.#rowAt(time);
     if (this.#isPreview()) this.#mark("pointed", row);

@@ -1,23 +1,24 @@
 /**
- * One log: following its end until the user scrolls up; paging through a log of any length by scrolling, by its slider and
- * to positions. While the user is further up nothing is added at the end: new output is fetched when they come back.
+ * One log: following its end until the user scrolls up; paging through a log of any length by scrolling, by its slider
+ * and to positions. While the user is further up nothing is added at the end: new output is fetched when they come
+ * back.
  *
+ * @import { LogLocation } from "./log-permalink.js"
+ * @import { Moment } from "./log-viewer.js"
+ * @import { Source } from "./log-window.js"
  * @typedef {object} Viewer
  * @property {() => Source} source the log that is shown; attempt 0 before the first
  * @property {() => boolean} isPreview what is shown is a preview of another moment
  * @property {(isFollowing: boolean, hasNew?: boolean) => void} onFollowing
  * @property {() => void} onChange other lines are shown
  * @property {(cursor: {time: number, rank: number, stream: string}) => void} onCursor the user has chosen a line
- *
- * @import { LogLocation } from "./log-permalink.js"
- * @import { Moment } from "./log-preview.js"
- * @import { Source } from "./log-window.js"
+ * @typedef {{rank: number, stream: string, attempt: number}} Source
  */
+import { call } from "../shared/api.js";
 import { byId, setText } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
-import { LineTimes } from "./line-times.js";
 import { showsTimes } from "./log-options.js";
-import { END, linkTo, otherStream } from "./log-permalink.js";
+import { END, linkTo, otherStream, setRowTime } from "./log-permalink.js";
 import { LogRenderer } from "./log-renderer.js";
 import { LogScroller } from "./log-scroller.js";
 import { LogWindow } from "./log-window.js";
@@ -273,3 +274,80 @@ class LogScrubber {
     setText(byId("log-where"), text);
   }
 }
+
+// --- When the lines of the one log that is shown came, from the keeper's record: asked for while rows are shown, at
+// most once in a few seconds.
+
+/** Milliseconds between two requests. */
+const INTERVAL = 2000;
+
+class LineTimes {
+  #jobId;
+  #renderer;
+  #isWanted;
+  #timer = 0;
+  /** Whose rows are shown. @type {Source | null} */
+  #source = null;
+  /** Of the log that was asked for last. @type {{key: string, at: number, items: [offset: number, time: number][]} | null} */
+  #known = null;
+
+  /** @param {string} jobId @param {import("./log-renderer.js").LogRenderer} renderer @param {() => boolean} isWanted */
+  constructor(jobId, renderer, isWanted) {
+    this.#jobId = jobId;
+    this.#renderer = renderer;
+    this.#isWanted = isWanted;
+  }
+
+  /** Show the times of the rows that have none yet. @param {Source} source */
+  update(source) {
+    this.#source = source;
+    if (this.#timer || !this.#isWanted()) return;
+    void this.#annotate(source);
+    this.#timer = setTimeout(() => {
+      this.#timer = 0;
+      if (this.#source) void this.#annotate(this.#source);
+    }, INTERVAL);
+  }
+
+  /** @param {Source} source */
+  async #annotate({ rank, stream, attempt }) {
+    const rows = this.#renderer.rowsWithoutTime(attempt);
+    if (!rows.length || attempt === 0) return;
+    const [from, to] = [offsetOf(rows[0]), offsetOf(rows[rows.length - 1]) + 1];
+    try {
+      const { items } = await call("GET /jobs/{job_id}/ranks/{rank}/log/times", { job_id: this.#jobId, rank, stream, attempt, from, to });
+      let index = 0;
+      for (const row of rows) {
+        while (index < items.length && items[index][0] <= offsetOf(row)) index += 1;
+        if (index < items.length) setRowTime(row, items[index][1]);
+      }
+    } catch (error) {
+      console.warn("the times of the log could not be read", error);
+    }
+  }
+
+  /**
+   * The byte that came at `at` (seconds since 1970) or next; null where nobody knows.
+   *
+   * @param {Source} source @param {number} at
+   */
+  async offsetAt(source, at) {
+    const items = await this.#timesOf(source, at);
+    const index = items.findIndex(([, time]) => time >= at);
+    return items.length ? (items[(index < 0 ? items.length : index) - 1]?.[0] ?? 0) : null;
+  }
+
+  /** The times of a whole log; asked for again where it may have grown past `at`. @param {Source} source @param {number} at */
+  async #timesOf({ rank, stream, attempt }, at) {
+    const key = `${rank}-${stream}-${attempt}`;
+    const known = this.#known;
+    const isOld = known === null || performance.now() - known.at > INTERVAL;
+    if (known?.key === key && (!isOld || at <= (known.items.at(-1)?.[1] ?? 0))) return known.items;
+    const { items } = await call("GET /jobs/{job_id}/ranks/{rank}/log/times", { job_id: this.#jobId, rank, stream, attempt });
+    this.#known = { key, at: performance.now(), items };
+    return items;
+  }
+}
+
+/** @param {HTMLElement} row */
+const offsetOf = (row) => Number(row.dataset.offset);

@@ -3,6 +3,7 @@
  *
  * @import { JobPublic as Job, OverviewItem } from "../shared/api-types.d.ts"
  */
+import { svg } from "../results/svg.js";
 import { experimentUrl, jobUrl } from "../shared/api.js";
 import { h, patchChildren, setText } from "../shared/dom.js";
 import { NONE, brief, count, counted, localTime, outOf, ranksText, secondsSince, significant, startTime, times } from "../shared/format.js";
@@ -16,14 +17,6 @@ export const keyOf = ({ kind, job, experiment, device }) => `${kind} ${job?.id ?
 export function rowOf({ kind }) {
   if (kind === "job") return new JobRow();
   return kind === "experiment" ? new ExperimentRow() : new NoticeRow();
-}
-
-/** @param {"svg" | "polyline"} tag @param {Record<string, string>} attributes @param {...Node} children */
-function svg(tag, attributes, ...children) {
-  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
 }
 
 export class JobRow {

@@ -1,24 +1,247 @@
 /**
  * The list of jobs: totals, slots, sections in the order in which people care, a filter, and actions on many jobs.
  *
- * @import { JobPublic as Job, OverviewItem } from "../shared/api-types.d.ts"
+ * @import { JobPublic as Job, OverviewItem, MetricSeries } from "../shared/api-types.d.ts"
+ * @typedef {import("./job-row.js").ExperimentRow} ExperimentRow
+ * @typedef {import("./job-row.js").JobRow} JobRow
+ * @typedef {import("../shared/job-actions.js").JobAction} BulkAction
  */
-import { call, experimentUrl, messageOf, Problem } from "../shared/api.js";
-import { DebouncedRefresh } from "../shared/timing.js";
+import { me } from "../shared/account.js";
+import { call, experimentUrl, messageOf, Problem, warn, MAX_COMPARED, compareUrl } from "../shared/api.js";
+import { showInTab, remember, remembered } from "../shared/browser-storage.js";
+import { ConfirmDialog } from "../shared/confirm-dialog.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
 import { count, counted, percent } from "../shared/format.js";
+import { ARCHIVE, CANCEL, DELETE, DRAIN, HOLD, NOTE, PRIORITY, RELEASE, SEEN, TAG } from "../shared/job-actions.js";
 import { hasEnded } from "../shared/job-state.js";
-import "../shared/layout.js";
+import { focusOn, registerKeys } from "../shared/keys.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
-import { showInTab } from "../shared/browser-storage.js";
-import { BulkActions } from "./bulk-actions.js";
-import { DesktopNotices } from "./desktop-notices.js";
+import { DebouncedRefresh, everySecond } from "../shared/timing.js";
 import { showDevices, showShares } from "./device-bars.js";
-import { showResults } from "./experiment-results.js";
 import { FilterLine } from "./filter-line.js";
 import { JobTable } from "./job-table.js";
-import "./queue-keys.js";
-import { Sparklines } from "./sparklines.js";
+
+// --- What can be done to all selected jobs: one question, then one request for each job, and the results.
+
+/** By the id of the button. @type {Record<string, BulkAction>} */
+const ACTIONS = {
+  "bulk-hold": HOLD,
+  "bulk-drain": DRAIN,
+  "bulk-release": RELEASE,
+  "bulk-priority": PRIORITY,
+  "bulk-tag": TAG,
+  "bulk-note": NOTE,
+  "bulk-seen": SEEN,
+  "bulk-archive": ARCHIVE,
+  "bulk-cancel": CANCEL,
+  "bulk-delete": DELETE,
+};
+
+class BulkActions {
+  #dialog = new ConfirmDialog();
+  /** @type {Job[]} */
+  #selected = [];
+  #onChange;
+
+  /** @param {() => void} onChange called when something has been done */
+  constructor(onChange) {
+    this.#onChange = onChange;
+    for (const [button, action] of Object.entries(ACTIONS)) byId(button).addEventListener("click", () => this.#confirm(action));
+    void me.then(() => this.show(this.#selected), () => undefined);
+  }
+
+  /** @param {Job[]} selected */
+  show(selected) {
+    this.#selected = selected;
+    byId("bulk").hidden = selected.length === 0;
+    setText(byId("bulk-count"), `${selected.length} selected`);
+    for (const [button, { possible }] of Object.entries(ACTIONS)) byId(button, HTMLButtonElement).disabled = !selected.some(possible);
+    const compare = byId("bulk-compare", HTMLAnchorElement);
+    compare.href = compareUrl(selected.map(({ id }) => id));
+    setText(compare, selected.length > MAX_COMPARED ? `Compare the first ${MAX_COMPARED}` : "Compare");
+  }
+
+  /** @param {BulkAction} action */
+  #confirm(action) {
+    const jobs = this.#selected.filter(action.possible);
+    const skipped = this.#selected.length - jobs.length;
+    const title = `${action.verb} ${counted(jobs.length, "job")}`;
+    this.#dialog.open({
+      title: `${title}?`,
+      jobs,
+      consequence: action.consequence,
+      note: skipped ? `${counted(skipped, "selected job is", "selected jobs are")} skipped: their state, or your permissions, do not allow it.` : "",
+      fields: action.fields?.(null),
+      yes: title,
+      run: (chosen) => this.#run(action, new Set(jobs.map(({ id }) => id)), chosen),
+    });
+  }
+
+  /**
+   * @param {BulkAction} action @param {Set<string>} ids of the jobs that the question named @param {FormData} chosen
+   */
+  async #run(action, ids, chosen) {
+    /** @type {string[]} */
+    const errors = [];
+    const jobs = this.#selected.filter((job) => ids.has(job.id) && action.possible(job));
+    for (const job of jobs) await action.run(job, chosen).catch((error) => errors.push(`${job.name}: ${messageOf(error)}`));
+    setText(byId("bulk-result"), [`${counted(jobs.length - errors.length, "job")} ${action.done}`, ...errors].join(" · "));
+    this.#onChange();
+  }
+}
+
+// --- A small curve of one metric for each running job. The metric is chosen for all rows; a job that has not logged it
+// shows its first loss, or its first metric.
+
+const METRIC_KEY = "rekindle-sparkline";
+const INTERVAL = 5; // seconds
+const MAX_ROWS = 16;
+const MAX_NAMES = 100;
+const MAX_POINTS = 40;
+
+class Sparklines {
+  #select = byId("metric", HTMLSelectElement);
+  #rows;
+  /** @type {Set<string>} */
+  #names = new Set();
+  #chosen = String(remembered(METRIC_KEY) ?? "");
+  #seconds = 0;
+  #isBusy = false;
+
+  /** @param {() => JobRow[]} rows those of running jobs */
+  constructor(rows) {
+    this.#rows = rows;
+    this.#select.addEventListener("change", () => {
+      this.#chosen = this.#select.value;
+      remember(METRIC_KEY, this.#chosen);
+      void this.refresh();
+    });
+    everySecond(() => ++this.#seconds % INTERVAL === 0 && void this.refresh());
+  }
+
+  async refresh() {
+    if (this.#isBusy) return;
+    this.#isBusy = true;
+    await Promise.all(this.#rows().slice(0, MAX_ROWS).map((row) => this.#draw(row).catch(warn("a metric"))));
+    this.#isBusy = false;
+  }
+
+  /** @param {JobRow} row */
+  async #draw(row) {
+    const job = row.job;
+    if (!job?.attempt) return;
+    const { items } = await call("GET /jobs/{job_id}/metrics/names", { job_id: job.id, limit: MAX_NAMES });
+    const names = items.map(({ name }) => name);
+    this.#offer(names);
+    const name = names.includes(this.#chosen) ? this.#chosen : (names.find((each) => /loss/i.test(each)) ?? names[0]);
+    if (!name) return;
+    const series = await call("GET /jobs/{job_id}/metrics", { job_id: job.id, name: [name], max_points: MAX_POINTS });
+    row.showCurve(name, valuesOf(series.items));
+  }
+
+  /** @param {string[]} names */
+  #offer(names) {
+    for (const name of names) {
+      if (this.#names.has(name) || this.#names.size >= MAX_NAMES) continue;
+      this.#names.add(name);
+      this.#select.add(new Option(name, name, false, name === this.#chosen));
+    }
+    byId("metric-choice").hidden = this.#names.size < 2;
+  }
+}
+
+/** Finite values of all attempts, the latest last. @param {MetricSeries[]} series */
+const valuesOf = (series) => series.flatMap(({ points }) => points.flatMap(([, , , value]) => value ?? [])).slice(-MAX_POINTS * 2);
+
+// --- The best result of each ended experiment that the table shows, and the range of all its results. Each is read
+// once.
+
+const MAX_KNOWN = 500;
+/** By the experiment and when its last job ended. @type {Map<string, string>} */
+const known = new Map();
+
+/** @param {ExperimentRow[]} rows one after the other: the server reads the metrics of all jobs of each */
+async function showResults(rows) {
+  for (const row of rows) {
+    const text = known.get(row.key) ?? (await readResult(row).catch(warn("the result of an experiment")));
+    if (text !== undefined) row.showResult(text);
+  }
+}
+
+/** @param {ExperimentRow} row */
+async function readResult({ id, key }) {
+  const { text } = await call("GET /experiments/{experiment_id}/best", { experiment_id: id });
+  if (known.size >= MAX_KNOWN) known.clear();
+  known.set(key, text);
+  return text;
+}
+
+// --- A notice on the desktop when a job ends, while this page is open and after the person has asked for it.
+
+const NOTICES_KEY = "rekindle-notices";
+
+class DesktopNotices {
+  #button = byId("notices", HTMLButtonElement);
+  #isOn = "Notification" in globalThis && remembered(NOTICES_KEY) === true && Notification.permission === "granted";
+
+  constructor() {
+    this.#button.hidden = !("Notification" in globalThis);
+    this.#button.addEventListener("click", () => void this.#toggle());
+    this.#show("");
+  }
+
+  /** @param {Job} job that has just ended */
+  ended({ id, name, number, state, reason }) {
+    if (this.#isOn) new Notification(`#${number} ${name} ${state}`, { body: reason, tag: id });
+  }
+
+  async #toggle() {
+    const permission = this.#isOn ? "" : await Notification.requestPermission();
+    this.#isOn = permission === "granted";
+    remember(NOTICES_KEY, this.#isOn);
+    this.#show(permission === "denied" ? "The browser blocks notifications of this page" : "");
+  }
+
+  /** @param {string} problem */
+  #show(problem) {
+    this.#button.setAttribute("aria-pressed", String(this.#isOn));
+    setText(this.#button, problem || (this.#isOn ? "Notifications on" : "Notify me"));
+    this.#button.title = "Show a desktop notification when a job ends, while this page is open";
+  }
+}
+
+// --- The keys of the queue: each does what a control of the page does.
+
+/** Move the focus to the row before or after the focused one; to the first row where none has it. @param {1 | -1} step */
+const move = (step) => () => {
+  const links = /** @type {HTMLElement[]} */ ([...byId("jobs").querySelectorAll("a.job-name")]).filter((link) => link.checkVisibility());
+  const at = links.findIndex((link) => link.closest("tr")?.contains(document.activeElement));
+  const nextLink = links[at < 0 ? 0 : at + step];
+  nextLink?.focus({ preventScroll: true });
+  nextLink?.closest("tr")?.scrollIntoView({ block: "nearest" });
+};
+
+function selectRow() {
+  document.activeElement?.closest("#jobs tr")?.querySelector("input")?.click();
+}
+
+/** Move the focus to the first action that is possible for the selected jobs. */
+function toActions() {
+  /** @type {HTMLElement | null} */ (byId("bulk").querySelector("button:enabled"))?.focus();
+}
+
+registerKeys("Queue", {
+  "/": ["filter", focusOn("filter")],
+  j: ["next job", move(1)],
+  k: ["previous job", move(-1)],
+  Enter: ["open the job", null],
+  x: ["select the job, or unselect it", selectRow],
+  a: ["actions on the selected jobs", toActions],
+  u: ["clear the selection", () => byId("clear-selection").click()],
+  m: ["show more or fewer jobs", () => byId("show-more").click()],
+});
+
+// --- The page.
 
 const PAGE_SIZE = 50;
 const FEW = 20; // rows of a section
@@ -74,7 +297,7 @@ async function findJobs(query) {
   const answer = await call("GET /jobs", { ...query, limit: PAGE_SIZE });
   next = answer.next;
   byId("show-more").hidden = true;
-  remember(answer.items);
+  recordStates(answer.items);
   return { found: { items: answer.items.map(asItem), total: null } };
 }
 
@@ -82,7 +305,7 @@ async function readSections() {
   const { needs_you: urgent, running, next: waiting, done, counts } = await call("GET /overview", { limit });
   const needsYou = limit === FEW ? urgent.slice(0, FEW_URGENT) : urgent;
   const sections = [needsYou, running, waiting, done];
-  remember(sections.flatMap((items) => items.flatMap(({ job }) => job ?? [])));
+  recordStates(sections.flatMap((items) => items.flatMap(({ job }) => job ?? [])));
   const isCut = counts.needs_you > needsYou.length || counts.running > running.length || counts.next > waiting.length;
   byId("show-more").hidden = limit === FEW && !isCut && done.length < FEW;
   setText(byId("show-more"), limit === FEW ? "Show more" : "Show fewer");
@@ -98,7 +321,7 @@ async function readSections() {
 const asItem = (job) => ({ kind: "job", reason: job.reason, at: null, job, experiment: null, device: null });
 
 /** @param {Job[]} jobs */
-function remember(jobs) {
+function recordStates(jobs) {
   for (const { id, state } of jobs) {
     if (isLoaded && states.get(id) !== state) early.add(id);
     states.set(id, state);

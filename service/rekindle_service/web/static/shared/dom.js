@@ -107,3 +107,16 @@ export class KeyedChildren {
     reorderChildren(this.#parent, [...this.views.values()].map(({ node }) => node));
   }
 }
+
+const COPIED_MS = 4000;
+
+/**
+ * Copy text to the clipboard, which browsers reject over plain http from another machine.
+ *
+ * @param {string} text @param {HTMLElement} [report] where the result is shown for a while; by default the element `copied`
+ */
+export async function copyText(text, report = byId("copied")) {
+  const result = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+  setText(report, result ? "Copied" : "The browser does not allow copying here: it requires https or localhost");
+  setTimeout(() => setText(report, ""), COPIED_MS);
+}

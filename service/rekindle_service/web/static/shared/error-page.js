@@ -1,5 +1,5 @@
 /** The page of an error: it only shows whether the server can be reached. */
 import { EventStream } from "../events/event-stream.js";
-import "./layout.js";
+import "./live-page.js";
 
 new EventStream({ resync() {}, event() {} });

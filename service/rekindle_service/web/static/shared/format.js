@@ -145,12 +145,3 @@ export function failureLocation(outcome) {
   const message = outcome.message.toLowerCase();
   return [rank, line].filter((part) => part && !message.includes(part.toLowerCase())).join(" · ");
 }
-
-/** By kind. @type {Record<string, string>} */
-const DISPLACEMENTS = { preempt: "being preempted", resize: "being resized", device: "leaving a device" };
-
-/** What is happening to a running job that has to leave slots, or gets more; empty for all others. @param {Job} job */
-function displacedText({ displaced, state }) {
-  if (!displaced || state === "queued") return "";
-  return `${DISPLACEMENTS[displaced.kind] ?? "being moved"}: ${displaced.reason ?? ""}`;
-}

@@ -1,7 +1,12 @@
-/** What pages have in common: they refresh when the event stream reports a change, and say so when their subject is gone. */
-import { DebouncedRefresh } from "./timing.js";
-import { byId, setText } from "./dom.js";
+/**
+ * What pages have in common: the person, the keys and the command palette in the header; a refresh when the event stream
+ * reports a change; and a sentence when their subject is gone.
+ */
 import { EventStream } from "../events/event-stream.js";
+import "./account.js";
+import "./command-palette.js";
+import { byId, setText } from "./dom.js";
+import { DebouncedRefresh } from "./timing.js";
 
 /** The id at the end of the page's URL. */
 export const idInUrl = () => decodeURIComponent(location.pathname.split("/").at(-1) ?? "");

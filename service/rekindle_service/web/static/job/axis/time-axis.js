@@ -8,8 +8,7 @@
  * @import { Axis, View } from "./view-state.js"
  */
 import { ChartGrid } from "../../charts/chart-grid.js";
-import { copyText } from "../../shared/clipboard.js";
-import { byId, setText } from "../../shared/dom.js";
+import { byId, copyText, setText } from "../../shared/dom.js";
 import { canResumeFrom } from "../../shared/job-actions.js";
 import { onThemeChange } from "../../shared/theme.js";
 import { Throttle } from "../../shared/timing.js";

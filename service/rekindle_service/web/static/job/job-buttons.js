@@ -51,7 +51,7 @@ const ACTIONS = {
   delete: DELETE,
 };
 
-export class JobActions {
+export class JobButtons {
   #dialog = new ConfirmDialog();
   /** @type {Job | null} */
   #job = null;
