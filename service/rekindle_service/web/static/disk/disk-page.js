@@ -8,14 +8,13 @@ import { call, jobUrl, messageOf, warn } from "../shared/api.js";
 import { ConfirmDialog } from "../shared/confirm-dialog.js";
 import { byId, h, setText } from "../shared/dom.js";
 import { NONE, ago, bytes, count, counted } from "../shared/format.js";
-import { setFill } from "../shared/job-state.js";
+import { hasEnded, setFill } from "../shared/job-state.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
 
 /** The server measures as often. */
 const REFRESH_INTERVAL_MS = 15_000;
 const PAGE_JOBS = 50;
 const MAX_SHOWN_ITEMS = 200;
-const FINISHED = new Set(["succeeded", "failed", "cancelled"]);
 
 const dialog = new ConfirmDialog();
 let shownJobs = PAGE_JOBS;
@@ -79,7 +78,7 @@ function jobRow(job) {
     size(job.kinds?.logs),
     size(job.kinds ? job.kinds.code + job.kinds.other : undefined),
     size(job.bytes ?? undefined),
-    h("td", {}, FINISHED.has(job.state) && mayChange(job.owner) ? remove : null),
+    h("td", {}, hasEnded(job) && mayChange(job.owner) ? remove : null),
   );
 }
 

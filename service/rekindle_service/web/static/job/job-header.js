@@ -102,8 +102,8 @@ function bannerTexts(job) {
   if (slurmTitle) return [slurmTitle, job.slurm?.reason ?? ""];
   if (job.stalled) return stalledTexts(job.stalled);
   if (job.state === "running" && job.slurm?.reason) return ["Nodes need attention", job.slurm.reason];
-  if (isHeld(job)) return ["On hold", "The job does not start until you release it."];
-  if (job.state === "queued") return [job.queue_position === null ? "Queued" : `Queued, position ${job.queue_position}`, waitText(job)];
+  if (isHeld(job)) return ["On hold", `Start it: press Release, or rekindle resume ${job.name}`];
+  if (job.state === "queued") return [job.queue_position === null ? "Queued" : `Queued, position ${job.queue_position}`, job.waiting_for ? waitText(job) : ""];
   if (job.displaced) return [DISPLACED[job.displaced.kind] ?? "Changing slots", displacedSentence(job.displaced)];
   if (job.intent === "drain") return ["Draining", drainLoss(job) || "The job saves a snapshot at the next step boundary and then releases its slots."];
   if (job.intent === "cancel") return ["Cancelling", "The job's ranks are being stopped."];

@@ -25,7 +25,6 @@ export class SnapshotList {
     this.#jobId = jobId;
     this.#onResume = onResume;
     this.#onChange = onChange;
-    everySecond(() => byId("snapshots").querySelectorAll("time").forEach((node) => setText(node, ago(node.dateTime))));
   }
 
   /** @param {Job} job */
@@ -59,7 +58,7 @@ export class SnapshotList {
       "li",
       {},
       h("div", { class: "snapshot-head" }, h("strong", {}, `Step ${count(step)}`), h("span", { class: "snapshot-marks" }, ...marks)),
-      h("p", { class: "muted" }, `${facts.join(" · ")} · `, h("time", { datetime: createdAt, title: localTime(createdAt) }, ago(createdAt))),
+      h("p", { class: "muted" }, `${facts.join(" · ")} · `, timeNode(createdAt)),
       h(
         "div",
         { class: "links" },
@@ -79,6 +78,9 @@ export class SnapshotList {
   }
 }
 
+/** @param {string | null} at */
+const timeNode = (at) => h("time", { datetime: at ?? "", title: localTime(at) }, ago(at));
+
 /** @param {string} focus @param {string} text @param {string} label @param {() => void} onclick */
 function button(focus, text, label, onclick) {
   return h("button", { type: "button", class: "link", "aria-label": label, "data-focus": focus, onclick }, text);
@@ -86,7 +88,7 @@ function button(focus, text, label, onclick) {
 
 // --- checkpoints: The checkpoints that the script itself writes, latest first, as far as they are learned.
 
-everySecond(() => byId("checkpoints").querySelectorAll("time").forEach((node) => setText(node, ago(node.dateTime))));
+everySecond(() => byId("snapshots-panel").querySelectorAll("time").forEach((node) => setText(node, ago(node.dateTime))));
 
 /** @param {Job} job */
 export function showCheckpoints({ checkpoints }) {
@@ -97,11 +99,10 @@ export function showCheckpoints({ checkpoints }) {
 /** @param {Checkpoint} checkpoint */
 function item({ path, kind, bytes: size, written_at: writtenAt, attempt, complete, loaded }) {
   const facts = [bytes(size), kind, attempt ? `attempt ${attempt}` : "older than the job", ...(loaded ? [`loaded by attempt ${loaded}`] : [])];
-  const time = h("time", { datetime: writtenAt ?? "", title: localTime(writtenAt) }, ago(writtenAt));
   return h(
     "li",
     {},
     h("div", { class: "snapshot-head" }, h("bdi", {}, path), complete ? null : h("span", { class: "late" }, "incomplete")),
-    h("p", { class: "muted" }, `${facts.join(" · ")} · `, time),
+    h("p", { class: "muted" }, `${facts.join(" · ")} · `, timeNode(writtenAt)),
   );
 }

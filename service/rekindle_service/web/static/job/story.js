@@ -111,7 +111,7 @@ function groupNode({ ranks, what, frames }) {
 }
 
 /** "Rank 1", "Ranks 0, 2–15". @param {number[]} ranks ascending */
-export function ranksText(ranks) {
+function ranksText(ranks) {
   /** @type {[number, number][]} */
   const runs = [];
   for (const rank of ranks) {
@@ -172,7 +172,7 @@ function sameErrorNode(same) {
 }
 
 /** For a report or a message to somebody: plain text. @param {Story} story */
-export function asText({ title, sentence, exception, groups, frames, hidden_frames: hidden, next_step: nextStep }) {
+function asText({ title, sentence, exception, groups, frames, hidden_frames: hidden, next_step: nextStep }) {
   return [
     title,
     sentence,

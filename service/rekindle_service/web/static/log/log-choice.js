@@ -1,7 +1,7 @@
 /**
  * What of a job's logs is shown, as its selects say: rank, stream and attempt, one log or several, the least serious level.
  *
- * @typedef {{rank: number, stream: string, attempt: number}} Source
+ * @import { Source } from "./log-window.js"
  */
 import { byId, patchChildren, setText } from "../shared/dom.js";
 

@@ -1,4 +1,5 @@
 /** How the log is shown: line numbers, times, wrapped lines, the full height of the window. Choices are remembered. */
+import { remember, remembered } from "../shared/browser-storage.js";
 import { byId, setText } from "../shared/dom.js";
 import { zoneAt } from "./log-permalink.js";
 
@@ -10,18 +11,19 @@ const CLASSES = /** @type {const} */ ({
   "log-wrap": ["no-wrap", false],
 });
 
+const stored = () => /** @type {Record<string, boolean>} */ (remembered(KEY) ?? {});
+
 /** Whether times are shown. */
 export const showsTimes = () => byId("log-times").getAttribute("aria-pressed") === "true";
 
 /** @param {() => void} onTimes times are to be shown from now on */
 export function makeOptions(onTimes) {
-  const stored = read();
   for (const id of /** @type {(keyof typeof CLASSES)[]} */ (Object.keys(CLASSES))) {
-    apply(id, stored[id] ?? true);
+    apply(id, stored()[id] ?? true);
     byId(id).addEventListener("click", () => {
       const pressed = byId(id).getAttribute("aria-pressed") !== "true";
       apply(id, pressed);
-      localStorage.setItem(KEY, JSON.stringify({ ...read(), [id]: pressed }));
+      remember(KEY, { ...stored(), [id]: pressed });
       if (id === "log-times" && pressed) onTimes();
     });
   }
@@ -44,13 +46,4 @@ function setFullHeight(full) {
   byId("log-card").classList.toggle("full-height", full);
   byId("log-full").setAttribute("aria-pressed", String(full));
   document.body.classList.toggle("covered", full);
-}
-
-/** @returns {Record<string, boolean>} */
-function read() {
-  try {
-    return JSON.parse(localStorage.getItem(KEY) ?? "{}");
-  } catch {
-    return {};
-  }
 }

@@ -269,7 +269,7 @@ export class LogWindow {
 const lineAfter = (line, skipped) => (line !== null && skipped > 0 ? line + 1 : line);
 
 /** @param {number} size */
-const removedText = (size) => `${bytes(size)} were removed here, since the log was larger than log_bytes`;
+export const removedText = (size) => `${bytes(size)} were removed here, since the log was larger than log_bytes`;
 
 /** @param {Uint8Array} data */
 const decode = (data) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(data);

@@ -13,9 +13,9 @@
  */
 import { call, messageOf } from "../shared/api.js";
 import { byId, h, setText } from "../shared/dom.js";
-import { bytes } from "../shared/format.js";
 import { LogScroller } from "./log-scroller.js";
 import { setRowTime } from "./log-permalink.js";
+import { removedText } from "./log-window.js";
 
 const PAGE = 500;
 const MAX_ROWS = 3000;
@@ -286,7 +286,7 @@ function cursorOf(row, which) {
 /** @param {TimedLine} line */
 function rowOf({ rank, stream, offset, end, at, level, text, removed }) {
   const source = h("span", { class: "line-source", "data-source": `${rank}${stream === "stderr" ? " err" : ""}` });
-  const gap = removed ? h("div", { class: "log-divider" }, `${bytes(removed)} were removed here, since the log was larger than log_bytes`) : null;
+  const gap = removed ? h("div", { class: "log-divider" }, removedText(removed)) : null;
   const values = { "data-rank": rank, "data-stream": stream, "data-offset": offset, "data-end": end, "data-level": level };
   const row = h("div", { class: "log-line", ...values }, gap, source, text);
   setRowTime(row, at);

@@ -12,7 +12,6 @@
  * @property {(isFollowing: boolean, hasNew?: boolean) => void} onFollowing
  * @property {() => void} onChange other lines are shown
  * @property {(cursor: {time: number, rank: number, stream: string}) => void} onCursor the user has chosen a line
- * @typedef {{rank: number, stream: string, attempt: number}} Source
  */
 import { call } from "../shared/api.js";
 import { byId, setText } from "../shared/dom.js";

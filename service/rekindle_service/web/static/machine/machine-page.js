@@ -14,19 +14,14 @@ import { byId, h, setText, KeyedChildren } from "../shared/dom.js";
 import { bytes, count, NONE, percent } from "../shared/format.js";
 import { setFill } from "../shared/job-state.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
-import { kindLabel, linkedSlots, topologySentence } from "../shared/topology.js";
+import { kindLabel, linkedSlots, otherJobs, slotText, topologySentence } from "../shared/slots.js";
 
 // --- The slots of this machine as a table: the utilization of each device, which job holds it, and why none gets it.
 
 const body = byId("devices");
 const dialog = new ConfirmDialog();
 let mayChange = false;
-/** Called when a device is used again, or no longer. */
-let onChange = () => {};
 me.then(({ scope }) => (mayChange = scope === "admin")).catch(warn("your permissions"));
-
-/** @param {() => void} refresh */
-const onDeviceChange = (refresh) => void (onChange = refresh);
 
 /** @type {KeyedChildren<{device: Device, slot: Slot | undefined}, DeviceRow>} */
 const rows = new KeyedChildren(body, ({ device }) => device.name, ({ device }) => new DeviceRow(device.name));
@@ -40,12 +35,9 @@ function showDevices(devices, slots) {
 
 /** What follows the job that holds the slot, or stands in its place. @param {Slot | undefined} slot @param {string | null} job */
 function freeText(slot, job) {
-  const jobs = slot?.jobs.length ?? 0;
-  const others = jobs > 1 ? ` and ${jobs - 1} more` : "";
-  if (job) return others + (slot?.free_share ? ` · ${percent(slot.free_share)} free` : "");
-  if (slot?.held) return "a job of another person";
-  if (slot?.unusable) return slot.disabled ? "disabled" : "in use by others";
-  return "free";
+  if (!slot) return job ? "" : "free";
+  if (!job) return slotText(slot);
+  return otherJobs(slot) + (slot.free_share ? ` · ${percent(slot.free_share)} free` : "");
 }
 
 /** Ask whether to disable a slot, or to enable it. @param {Slot} slot */
@@ -60,7 +52,7 @@ function changeUse({ name, disabled }) {
     run: async (chosen) => {
       if (disabled) await call("POST /devices/{name}/enable", { name });
       else await call("POST /devices/{name}/disable", { name }, { reason: String(chosen.get("reason") ?? "") });
-      onChange();
+      refreshing.now();
     },
   });
 }
@@ -241,5 +233,4 @@ function contentOf({ curves, unit, max }, times) {
 }
 
 const refreshing = keepFresh(refresh, REFRESH_INTERVAL_MS, () => false);
-onDeviceChange(() => refreshing.now());
 setInterval(() => document.hidden || refreshing.now(), REFRESH_INTERVAL_MS);

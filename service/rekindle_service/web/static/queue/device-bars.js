@@ -9,7 +9,7 @@ import { call, jobUrl } from "../shared/api.js";
 import { byId, h, KeyedChildren, patchChildren, setText } from "../shared/dom.js";
 import { count, counted, percent } from "../shared/format.js";
 import { setFill } from "../shared/job-state.js";
-import { topologySentence } from "../shared/topology.js";
+import { otherJobs, slotText, topologySentence } from "../shared/slots.js";
 import { filterUrl } from "./filter-line.js";
 
 /** @type {KeyedChildren<{kind: string, slots: Slot[], links: Devices["links"]}, KindView>} */
@@ -36,15 +36,11 @@ function partsOf(slots) {
 
 /** @param {Slot} slot @returns {Part} */
 function partOf(slot) {
-  const { job, jobs, held, job_name: name, job_state: state, unusable, disabled } = slot;
-  if (held) {
-    const others = jobs.length > 1 ? ` and ${jobs.length - 1} more` : "";
-    const text = job ? `${name ?? job}${others}` : "a job of another person";
-    return { key: `job ${jobs.join()}`, state: state ?? "running", slots: [slot], text, title: text, job };
-  }
-  if (!unusable) return { key: "free", state: "free", slots: [slot], text: "free", title: "free", job: null };
-  const text = disabled ? "disabled" : "in use by others";
-  return { key: `unusable ${unusable}`, state: "failed", slots: [slot], text, title: unusable, job: null };
+  const { job, jobs, held, job_name: name, job_state: state, unusable } = slot;
+  const text = job ? `${name ?? job}${otherJobs(slot)}` : slotText(slot);
+  if (held) return { key: `job ${jobs.join()}`, state: state ?? "running", slots: [slot], text, title: text, job };
+  if (unusable) return { key: `unusable ${unusable}`, state: "failed", slots: [slot], text, title: unusable, job: null };
+  return { key: "free", state: "free", slots: [slot], text, title: text, job: null };
 }
 
 class KindView {

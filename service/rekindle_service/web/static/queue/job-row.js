@@ -6,7 +6,7 @@
 import { svg } from "../results/svg.js";
 import { experimentUrl, jobUrl } from "../shared/api.js";
 import { h, patchChildren, setText } from "../shared/dom.js";
-import { NONE, brief, count, counted, localTime, outOf, ranksText, secondsSince, significant, startTime, times } from "../shared/format.js";
+import { NONE, brief, count, counted, localTime, outOf, ranksText, secondsSince, significant, times, waitText } from "../shared/format.js";
 import { badge, progressBar, setBadge, setProgress, stateWord } from "../shared/job-state.js";
 import { filterUrl } from "./filter-line.js";
 
@@ -203,10 +203,9 @@ function setFigure(cell, text) {
 }
 
 /** @param {Job} job */
-function reasonText({ state, intent, reason, estimated_start_at: at, preemptions }) {
-  if (state !== "queued" || intent === "hold") return reason;
-  const start = at ? `; starts about ${startTime(at)}` : "";
-  return `${reason}${start}${preemptions > 0 ? `; preempted ${times(preemptions)}` : ""}`;
+function reasonText(job) {
+  if (job.state !== "queued" || job.intent === "hold") return job.reason;
+  return waitText(job) + (job.preemptions > 0 ? `; preempted ${times(job.preemptions)}` : "");
 }
 
 /** Its position in the queue. @param {Job} job */

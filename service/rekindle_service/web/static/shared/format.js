@@ -113,7 +113,7 @@ const DAY = 1440 * MINUTE;
  *
  * @param {string | null | undefined} time @param {number} [now]
  */
-export function startTime(time, now = Date.now()) {
+function startTime(time, now = Date.now()) {
   if (!time) return NONE;
   const left = Date.parse(time) - now;
   const step = left > 5 * MINUTE ? 5 * MINUTE : MINUTE;
@@ -126,12 +126,8 @@ export function startTime(time, now = Date.now()) {
 /** "once", "twice", "3 times". @param {number} number */
 export const times = (number) => ["never", "once", "twice"][number] ?? `${count(number)} times`;
 
-/** What a queued job waits for, and when it starts; empty where it waits for nothing. @param {Job} job */
-export function waitText({ waiting_for: waitingFor, intent, reason, estimated_start_at: at }) {
-  if (!waitingFor) return "";
-  if (intent !== "run") return "on hold";
-  return reason + (at ? `; starts about ${startTime(at)}` : "");
-}
+/** What a queued job waits for, and when it starts. @param {Job} job */
+export const waitText = ({ reason, estimated_start_at: at }) => reason + (at ? `; starts about ${startTime(at)}` : "");
 
 /**
  * Where a failure happened: "rank 1 · train.py:42", as far as it is known and its message does not say so itself.

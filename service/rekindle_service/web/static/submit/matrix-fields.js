@@ -8,8 +8,8 @@ import { counted } from "../shared/format.js";
 
 const AGGREGATIONS = ["last", "min", "max", "mean"];
 
-const control = (/** @type {string} */ id) => /** @type {HTMLInputElement} */ (byId(id));
-const text = (/** @type {string} */ id) => control(id).value.trim();
+export const control = (/** @type {string} */ id) => /** @type {HTMLInputElement} */ (byId(id));
+export const text = (/** @type {string} */ id) => control(id).value.trim();
 const number = (/** @type {string} */ value) => (/^-?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(value) ? Number(value) : value);
 
 /** The fields of an experiment that are filled in. @returns {Body} */

@@ -9,7 +9,7 @@ import { messageOf } from "../shared/api.js";
 import { setAt, valueAt } from "../shared/code-snippets.js";
 import { byId, setText, h } from "../shared/dom.js";
 import { join, split } from "../shared/shell-words.js";
-import { fillMatrix, matrixBody } from "./matrix-fields.js";
+import { control, fillMatrix, matrixBody, text } from "./matrix-fields.js";
 
 /**
  * The fields of the options of a job: how its control writes each, where the request has it, and its default.
@@ -34,9 +34,6 @@ export class FormError extends Error {
     this.errors = [{ field, rule }];
   }
 }
-
-const control = (/** @type {string} */ id) => /** @type {HTMLInputElement} */ (byId(id));
-const text = (/** @type {string} */ id) => control(id).value.trim();
 
 export class SubmitForm {
   #recipeFields = new RecipeFields();
@@ -194,7 +191,7 @@ class RecipeFields {
       recipe.options.map((option) => {
         const control = controlFor(option);
         const old = before.get(option.name);
-        if (old && fits(option, valueOf(old.control))) setValue(control, valueOf(old.control));
+        if (old && fits(option, controlValue(old.control))) setValue(control, controlValue(old.control));
         return [option.name, { option, control }];
       }),
     );
@@ -204,7 +201,7 @@ class RecipeFields {
   /** Values that differ from the defaults, as arguments. */
   get args() {
     return [...this.#fields.values()].flatMap(({ option, control }) => {
-      const value = valueOf(control);
+      const value = controlValue(control);
       if (option.is_flag) return value ? [`--${option.name}`] : [];
       return value === "" ? [] : [`--${option.name}`, String(value)];
     });
@@ -247,7 +244,7 @@ function fieldFor({ help, is_flag: isFlag }, control) {
 }
 
 /** @param {Control} control */
-function valueOf(control) {
+function controlValue(control) {
   return control instanceof HTMLInputElement && control.type === "checkbox" ? control.checked : control.value.trim();
 }
 

@@ -2,13 +2,14 @@
  * One axis for everything that happened to a job: attempts, snapshots, a lane for each rank, metrics, what was used.
  * They share a cursor and a range, which are kept in the URL.
  *
- * @import { AttemptPublic as Attempt, JobPublic as Job, SnapshotPublic as Snapshot } from "../../shared/api-types.d.ts"
- * @import { Scale } from "../../charts/chart-frame.js"
- * @import { Course, Epochs, Span } from "./axis-model.js"
+ * @import { AttemptPublic as Attempt, JobPublic as Job, SnapshotPublic as Snapshot, AttemptLanes, Lanes } from "../../shared/api-types.d.ts"
+ * @import { Scale, Content } from "../../charts/chart-frame.js"
+ * @import { Course, Epochs, Span, Unit } from "./axis-model.js"
  * @import { Axis, View } from "./view-state.js"
  */
 import { ChartGrid } from "../../charts/chart-grid.js";
 import { byId, copyText, setText } from "../../shared/dom.js";
+import { significant } from "../../shared/format.js";
 import { canResumeFrom } from "../../shared/job-actions.js";
 import { onThemeChange } from "../../shared/theme.js";
 import { Throttle } from "../../shared/timing.js";
@@ -19,7 +20,6 @@ import { coursesOf, epochsOf, positionOf, timeOf, unitOf, wholeSpan } from "./ax
 import { AxisSurface, place } from "./axis-surface.js";
 import { RankLanes } from "./rank-lanes.js";
 import { SnapshotMarks } from "./snapshot-marks.js";
-import { axisContent, drawUsage } from "./usage-charts.js";
 import { axisNamed, getView, onView, setView } from "./view-state.js";
 
 /** Pixels of the plot that are left and right of it; the charts have the same. */
@@ -293,3 +293,42 @@ export class TimeAxis {
     for (const [name, value] of Object.entries(values)) this.#slider.setAttribute(`aria-${name}`, String(value));
   }
 }
+
+// --- What all ranks of a job used together, over time: processor, memory, GPUs.
+
+const GIGABYTE = 1e9;
+const CORE = 100; // percent
+
+/** Name, unit and values of each chart. @type {[string, string, (attempt: AttemptLanes) => (number | null)[]][]} */
+const CHARTS = [
+  ["CPU", "cores", ({ totals }) => totals.cpu_percent.map((percent) => percent && Math.round(percent) / CORE)],
+  ["Memory", "GB", ({ totals }) => totals.rss_bytes.map((bytes) => (bytes ? bytes / GIGABYTE : null))],
+  ["GPU utilization", "%", ({ totals }) => totals.gpu_percent],
+  ["GPU memory", "GB", ({ totals }) => totals.gpu_memory_bytes.map((bytes) => bytes && bytes / GIGABYTE)],
+];
+
+/** @param {ChartGrid} grid @param {Lanes} lanes @param {Unit} unit @param {Span} whole */
+function drawUsage(grid, lanes, unit, whole) {
+  const charts = CHARTS.flatMap(([name, symbol, valuesOf]) => {
+    const series = lanes.attempts.map((attempt) => ({ name: `attempt ${attempt.attempt}`, x: positionsOf(attempt, unit), y: valuesOf(attempt) }));
+    const values = series.flatMap(({ y }) => y).filter((value) => value !== null);
+    return values.length ? [{ name, latest: `${significant(values[values.length - 1])} ${symbol}`, content: usageContent(series, symbol, unit.by, whole) }] : [];
+  });
+  byId("usage").hidden = !charts.length;
+  grid.draw(charts);
+}
+
+/** @param {AttemptLanes} attempt @param {Unit} unit @returns {(number | null)[]} */
+function positionsOf({ at, ranks }, { by, ofStep }) {
+  if (by === "time") return at;
+  const steps = ranks.find(({ step }) => step.some((each) => each !== null))?.step ?? at.map(() => null);
+  return steps.map((step) => step && ofStep(step));
+}
+
+/** @param {Content["series"]} series @param {string} symbol of the unit of the values @param {Axis} by @param {Span} whole @returns {Content} */
+function usageContent(series, symbol, by, [min, max]) {
+  return { series, x: { ...axisContent(by), min, max }, y: { unit: symbol, min: 0 } };
+}
+
+/** The axis of a chart. @param {Axis} by @returns {Content["x"]} */
+const axisContent = (by) => (by === "time" ? { kind: "time" } : { kind: "number", title: by });

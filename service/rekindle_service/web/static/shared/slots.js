@@ -1,8 +1,18 @@
 /**
- * How the GPUs of this machine are connected, as text. Pure.
+ * The slots of this machine as text: who has each, and how the GPUs are connected. Pure.
  *
- * @import { Link as Link } from "./api-types.d.ts"
+ * @import { DevicePublic as Slot, Link } from "./api-types.d.ts"
  */
+
+/** What a slot is, where no job that this person may see holds it. @param {Slot} slot */
+export function slotText({ held, unusable, disabled }) {
+  if (held) return "a job of another person";
+  if (unusable) return disabled ? "disabled" : "in use by others";
+  return "free";
+}
+
+/** What follows the name of a slot's first job. @param {Slot} slot */
+export const otherJobs = ({ jobs }) => (jobs.length > 1 ? ` and ${jobs.length - 1} more` : "");
 
 /** Best first. */
 const KINDS = ["nvlink", "pix", "pxb", "phb", "node", "sys"];
