@@ -8,6 +8,7 @@ import { byId, h, setText } from "../shared/dom.js";
 import { NONE, count, duration, outOf, percent, ranksText, secondsBetween, secondsSince, speed, times, waitText } from "../shared/format.js";
 import { drainLoss } from "../shared/job-actions.js";
 import { badge, hasEnded, isHeld, progressBar, setBadge, setProgress, stateWord } from "../shared/job-state.js";
+import { quote } from "../shared/shell-words.js";
 import { everySecond } from "../shared/timing.js";
 
 /** From printed lines, where the script reports none. @param {number | null} reported @param {number | null} estimate */
@@ -102,7 +103,7 @@ function bannerTexts(job) {
   if (slurmTitle) return [slurmTitle, job.slurm?.reason ?? ""];
   if (job.stalled) return stalledTexts(job.stalled);
   if (job.state === "running" && job.slurm?.reason) return ["Nodes need attention", job.slurm.reason];
-  if (isHeld(job)) return ["On hold", `Start it: press Release, or rekindle resume ${job.name}`];
+  if (isHeld(job)) return ["On hold", `Start it: press Release, or rekindle resume ${quote(job.name)}`];
   if (job.state === "queued") return [job.queue_position === null ? "Queued" : `Queued, position ${job.queue_position}`, job.waiting_for ? waitText(job) : ""];
   if (job.displaced) return [DISPLACED[job.displaced.kind] ?? "Changing slots", displacedSentence(job.displaced)];
   if (job.intent === "drain") return ["Draining", drainLoss(job) || "The job saves a snapshot at the next step boundary and then releases its slots."];
