@@ -42,7 +42,7 @@ def lab(server: ApiServer, code: Path) -> dict[str, dict[str, Any]]:
     server.state.store.set_intent(jobs["held"]["id"], JobIntent.HOLD)
     server.move(jobs["runs"], JobState.STARTING, JobState.RUNNING, started_at=20.0)
     for position, name in enumerate(["first", "second"], start=1):
-        shown = {"queue_position": position, "waiting_for": "2 cpu slots, 1 free"}
+        shown = {"queue_position": position, "waiting_for": "2 CPU slots, 1 free"}
         server.state.store.update_progress(jobs[name]["id"], **shown)
     server.state.store.update_progress(jobs["after"]["id"], waiting_for="its owner ann holds 4 of 4 slots")
     end(server, jobs["good"], JobState.SUCCEEDED, 30.0)
@@ -62,9 +62,9 @@ def test_each_job_is_in_one_section_with_the_reason(server: ApiServer, lab: dict
     assert [item["reason"] for item in found["needs_you"] + found["next"]] == [
         "ValueError: lr < 0 (rank 1, train.py:42)",
         "on hold until it is released",
-        "waits for 2 cpu slots, 1 free",
-        "waits for 2 cpu slots, 1 free",
-        "waits: its owner ann holds 4 of 4 slots",
+        "waiting for 2 CPU slots, 1 free",
+        "waiting for 2 CPU slots, 1 free",
+        "waiting: its owner ann holds 4 of 4 slots",
     ]
     assert found["counts"] == {"needs_you": 2, "running": 1, "next": 3}
     first = overview(server, limit=1)

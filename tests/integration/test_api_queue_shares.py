@@ -46,8 +46,8 @@ def test_the_next_job_comes_first_and_what_waits_for_something_else_last(server:
         server.submit(tmp_path, name=name) for name in ("held", "second", "first", "blocked")
     )
     at = time.time() + HOUR
-    place(server, first, 1, "2 cpu slots, 1 free, until #9 ends", at)
-    place(server, second, 2, "2 cpu slots, 1 free, behind #3")
+    place(server, first, 1, "2 CPU slots, 1 free, until #9 ends", at)
+    place(server, second, 2, "2 CPU slots, 1 free, after #3")
     place(server, blocked, None, "job abc to succeed")
     assert server.api.post(f"/api/v1/jobs/{held['id']}/drain").status_code == 202
     found = read(server)
@@ -62,7 +62,7 @@ def test_the_next_job_comes_first_and_what_waits_for_something_else_last(server:
 def test_a_page_ends_where_the_next_begins(server: ApiServer, tmp_path: Path) -> None:
     jobs = [server.submit(tmp_path, name=f"job-{index}") for index in range(5)]
     for position, job in enumerate(jobs[:3], start=1):
-        place(server, job, position, "2 cpu slots, 1 free")
+        place(server, job, position, "2 CPU slots, 1 free")
     names, cursor, pages = [], None, 0
     while pages == 0 or cursor is not None:
         page = read(server, limit=2, **({} if cursor is None else {"cursor": cursor}))

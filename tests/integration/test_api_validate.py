@@ -186,12 +186,12 @@ def test_a_job_that_would_wait_has_the_position_the_reason_and_the_estimate_of_o
     server.submit(code, priority=-5)
     found = validated(server, a_body(code, ranks=2))
     assert (found["devices"], found["queue_position"], found["displaces"]) == ([], 2, [])
-    assert found["reason"] == "waits for 2 cpu slots, 0 free, behind #2"
+    assert found["reason"] == "waiting for 2 CPU slots, 0 free, after #2"
     assert found["starts_in"] == pytest.approx(1050, abs=20)
     held = validated(server, a_body(code, hold=True))
     assert (held["queue_position"], held["starts_in"], held["reason"]) == (None, None, "on hold until it is released")
     later = validated(server, a_body(code, after=[server.submit(code, name="first")["id"]]))
-    assert (later["starts_in"], later["reason"]) == (None, "waits for first (#4) to succeed")
+    assert (later["starts_in"], later["reason"]) == (None, "waiting for first (#4) to succeed")
 
 
 def test_running_jobs_that_would_be_stopped_are_named_and_those_of_others_are_not(

@@ -41,8 +41,8 @@ def test_the_rank_of_an_outcome_is_named_once() -> None:
 
 
 def test_a_status_line_has_the_queue_the_next_try_the_outcome_the_phase_or_a_notice() -> None:
-    waits = {"queue_position": 2, "reason": "waits for slots"}
-    assert status_line(state="queued", **waits) == "waits for slots; position 2 in the queue"
+    waits = {"queue_position": 2, "reason": "waiting for slots"}
+    assert status_line(state="queued", **waits) == "waiting for slots; position 2 in the queue"
     assert status_line(state="queued", intent="hold") == "On hold. Start it: `rekindle resume digits`"
     assert status_line(state="recovering", outcome=outcome()) == "rank 1 was killed by SIGKILL"
     now = datetime.now(UTC)

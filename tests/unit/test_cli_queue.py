@@ -17,7 +17,7 @@ def waiting(**changes: Any) -> Any:
     fields: dict[str, Any] = {
         "position": 1, "job": "abcdefghij", "number": 14, "name": "resnet", "owner": "ann", "priority": 0,
         "ranks": {"min": 4, "max": 8}, "slots": 4.0, "device": "cuda", "intent": "run",
-        "waiting_for": "4 cuda slots, 1 free", "reason": "waits for 4 cuda slots, 1 free", "estimated_start_at": None,
+        "waiting_for": "4 GPU slots, 1 free", "reason": "waiting for 4 GPU slots, 1 free", "estimated_start_at": None,
         "preemptions": 0, "created_at": "2026-01-02T03:04:05Z",
     }  # fmt: skip
     return fields | changes
@@ -44,7 +44,7 @@ def test_a_job_has_its_position_on_one_line_and_its_reason_below() -> None:
     head, row, why = lines(queue(waiting()))
     assert head.split() == ["POS", "#", "JOB", "OWNER", "PRIORITY", "SLOTS", "STARTS"]
     assert row.split() == ["1", "14", "resnet", "ann", "0", "4", "cuda", "-"]
-    assert why.strip() == "waits for 4 cuda slots, 1 free"
+    assert why.strip() == "waiting for 4 GPU slots, 1 free"
 
 
 def test_no_line_is_wider_than_80_columns_nor_acts_on_the_terminal() -> None:
@@ -56,8 +56,8 @@ def test_no_line_is_wider_than_80_columns_nor_acts_on_the_terminal() -> None:
 
 def test_the_reason_is_a_sentence() -> None:
     assert reason(waiting(intent="hold")) == "On hold. Start it: `rekindle resume resnet`"
-    preempted = waiting(reason="waits for job abc to succeed", preemptions=2)
-    assert reason(preempted) == "waits for job abc to succeed; preempted twice"
+    preempted = waiting(reason="waiting for job abc to succeed", preemptions=2)
+    assert reason(preempted) == "waiting for job abc to succeed; preempted twice"
 
 
 def test_slots_of_a_shared_gpu_and_of_slurm() -> None:
@@ -89,9 +89,9 @@ def test_a_start_is_shown_as_a_time_of_day_or_a_day() -> None:
 def test_an_estimate_is_shown_once_and_what_a_job_was_stopped_for() -> None:
     at = datetime.now().astimezone().replace(minute=0, second=0, microsecond=0) + timedelta(hours=2)
     estimated = job(
-        state="queued", queue_position=2, reason="waits for 2 cpu slots, 1 free", estimated_start_at=at.isoformat()
+        state="queued", queue_position=2, reason="waiting for 2 CPU slots, 1 free", estimated_start_at=at.isoformat()
     )
-    assert formatting.status_line(estimated).startswith("waits for 2 cpu slots, 1 free; position 2")
+    assert formatting.status_line(estimated).startswith("waiting for 2 CPU slots, 1 free; position 2")
     assert formatting.status_line(estimated).endswith(f"; starts about {at:%H:%M}")
     displaced = {"kind": "preempt", "by": "abc", "reason": "Job #12, of priority 5, gets its slots.", "at": 1.0}
     assert formatting.status_line(job(displaced=displaced)) == (

@@ -222,7 +222,7 @@ def test_a_dry_run_fits_80_columns_and_names_the_jobs_that_would_be_stopped_as_f
     place = {
         "starts_in": 90.0,
         "queue_position": 2,
-        "reason": "waits for 2 of cuda:1 and cuda:2, 0 free",
+        "reason": "waiting for 2 of cuda:1 and cuda:2, 0 free",
         "devices": [],
     }
     seen = {"kind": "preempt", "id": "k3v9x0q2ab", "number": 7, "name": "old\x1b[2J", "owner": "ann"}

@@ -21,7 +21,7 @@ def jobs_table(columns: tuple[str, ...], **options: Any) -> Table:
 JOBS = [
     job(number=110_000, name=LONG, step=1_234_567, steps=10_000_000, eta_seconds=400_000.0, owner=LONG),
     job(name=HOSTILE, owner=HOSTILE, state="recovering", waiting_for=HOSTILE * 3, next_try_at=None),
-    job(state="queued", step=None, queue_position=3, waiting_for="4 cuda slots, 1 free; starts about 14:20" * 3),
+    job(state="queued", step=None, queue_position=3, waiting_for="4 GPU slots, 1 free; starts about 14:20" * 3),
 ]
 
 

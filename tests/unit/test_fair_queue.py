@@ -88,11 +88,11 @@ def test_a_job_that_must_not_stop_others_says_so_while_it_waits(preemption, prio
     running = a_job(devices=["cpu:0"], state="running", owner="bob")
     urgent = a_job(priority=priority, owner="ann")
     made = allocate([urgent], AllocationState(cpu_machine(1), [running], preemption=preemption))
-    assert made.queue_positions[urgent.id].waiting_for == f"1 cpu slot, 0 free{addition}"
+    assert made.queue_positions[urgent.id].waiting_for == f"1 CPU slot, 0 free{addition}"
     own = a_job(priority=priority, owner="bob")
     if preemption == "own":
         made = allocate([own], AllocationState(cpu_machine(1), [running], preemption=preemption))
-        assert made.queue_positions[own.id].waiting_for == "1 cpu slot, 0 free"
+        assert made.queue_positions[own.id].waiting_for == "1 CPU slot, 0 free"
 
 
 def limited(job):
@@ -106,10 +106,10 @@ def test_a_job_that_ends_before_the_reservation_starts_before_its_turn():
     running, made = machine_with(100.0, [big, unknown, long, short], max_seconds=limited, expected=limited)
     assert [(job.id, names) for job, names in made.starts] == [(short.id, ["cpu:1"])]
     assert made.queue_positions[big.id] == (
-        1, f"2 cpu slots, 1 free, until #{running.number} ends", 100.0,
+        1, f"2 CPU slots, 1 free, until #{running.number} ends", 100.0,
     )  # fmt: skip
     place = made.queue_positions[unknown.id]
-    assert place[:2] == (2, f"behind #{big.number}, which needs 2 slots")
+    assert place[:2] == (2, f"after #{big.number}, which needs 2 slots")
     assert [(job.id, missing) for job, missing in made.waiting_head] == [(big.id, 1), (unknown.id, 0), (long.id, 0)]
 
 
@@ -124,14 +124,14 @@ def test_while_it_is_unknown_when_slots_become_free_only_jobs_of_known_length_st
     big, unknown, known = a_job(min_ranks=2, max_ranks=2), a_job(), a_job(time_limit=60.0)
     _, made = machine_with(None, [big, unknown, known], max_seconds=limited)
     assert [job.id for job, _ in made.starts] == [known.id]
-    assert made.queue_positions[big.id] == (1, "2 cpu slots, 1 free", None)
+    assert made.queue_positions[big.id] == (1, "2 CPU slots, 1 free", None)
 
 
 def test_the_estimate_of_each_follows_from_those_before_it():
     jobs = [a_job(min_ranks=2, max_ranks=2, time_limit=60.0) for _ in range(3)]
     _, made = machine_with(100.0, jobs, max_seconds=limited, expected=limited)
     assert [made.queue_positions[job.id].starts_in for job in jobs] == [100.0, 160.0, 220.0]
-    assert made.queue_positions[jobs[2].id].waiting_for == f"2 cpu slots, 1 free, behind #{jobs[0].number}"
+    assert made.queue_positions[jobs[2].id].waiting_for == f"2 CPU slots, 1 free, after #{jobs[0].number}"
 
 
 def test_a_pair_that_must_be_linked_is_reserved_where_it_will_be_free():
@@ -149,14 +149,14 @@ def test_jobs_share_a_gpu_only_where_they_ask_for_it():
     made = allocate([*quarter, whole], AllocationState(gpu_machine(2)))
     slots = [names[0] for _, names in made.starts]
     assert slots == ["cuda:0"] * 4 + ["cuda:1"]
-    assert made.queue_positions[whole.id].waiting_for == "1 cuda slot, 0 free"
+    assert made.queue_positions[whole.id].waiting_for == "1 GPU slot, 0 free"
 
 
 def test_slots_that_must_not_be_used_are_named_with_the_reason():
     big, small = a_job(min_ranks=2, max_ranks=2), a_job()
     made = allocate([big, small], AllocationState(cpu_machine(2), unusable={"cpu:1": "disabled by ann"}))
     assert [(job.id, names) for job, names in made.starts] == [(small.id, ["cpu:0"])]
-    reason = "2 cpu slots, but only 1 can be used now (cpu:1: disabled by ann)"
+    reason = "2 CPU slots, but only 1 can be used now (cpu:1: disabled by ann)"
     assert made.queue_positions[big.id] == (None, reason, None)
 
 

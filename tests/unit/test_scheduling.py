@@ -26,7 +26,7 @@ def test_free_slots_are_given_to_the_first_jobs_of_the_queue():
     first, second, third = a_job(), a_job(), a_job()
     made = plan([first, second, third], cpu_machine(2))
     assert started(made) == [(first.id, ["cpu:0"]), (second.id, ["cpu:1"])]
-    assert reasons(made) == {third.id: (1, "1 cpu slot, 0 free")}
+    assert reasons(made) == {third.id: (1, "1 CPU slot, 0 free")}
     assert started(plan([first], cpu_machine(2), taken=["cpu:0"])) == [(first.id, ["cpu:1"])]
 
 
@@ -53,8 +53,8 @@ def test_a_big_job_is_not_overtaken_by_small_ones():
     made = plan([big, small], cpu_machine(2), taken=["cpu:1"])
     assert made.starts == []
     assert reasons(made) == {
-        big.id: (1, "2 cpu slots, 1 free"),
-        small.id: (2, f"behind #{big.number}, which needs 2 slots"),
+        big.id: (1, "2 CPU slots, 1 free"),
+        small.id: (2, f"after #{big.number}, which needs 2 slots"),
     }
 
 
@@ -92,8 +92,8 @@ def test_a_job_too_big_for_this_machine_keeps_nobody_waiting():
     giant, gpu, small = a_job(min_ranks=3, max_ranks=3), a_job(device="cuda"), a_job()
     made = plan([giant, gpu, small], cpu_machine(2))
     assert started(made) == [(small.id, ["cpu:0"])]
-    assert reasons(made)[giant.id] == (None, "3 cpu slots, but this machine has 2")
-    assert reasons(made)[gpu.id] == (None, "1 cuda slots, but this machine has 0")
+    assert reasons(made)[giant.id] == (None, "3 CPU slots, but this machine has 2")
+    assert reasons(made)[gpu.id] == (None, "1 GPU slot, but this machine has 0")
 
 
 @pytest.mark.parametrize("options", [{}, {"obstacles": {"slurm": None}, "kinds": {"cpu"}}], ids=["alone", "with Slurm"])
@@ -156,7 +156,7 @@ def test_named_slots_are_the_only_ones_that_a_job_gets_and_are_reserved_for_it()
     assert started(made) == [(other.id, ["cuda:0"])], "cuda:3 is kept for the first job"
     assert reasons(made) == {
         named.id: (1, "2 of cuda:2 and cuda:3, 1 free"),
-        blocked.id: (2, f"behind #{named.number}, which needs 2 slots"),
+        blocked.id: (2, f"after #{named.number}, which needs 2 slots"),
     }
 
 
@@ -185,4 +185,4 @@ def test_links_are_required_or_avoided_and_a_job_waits_for_such_a_pair():
     taken = ["cuda:1", "cuda:2"]
     assert started(plan([apart], machine, taken)) == [(apart.id, ["cuda:0", "cuda:3"])]
     made = plan([linked], machine, taken)
-    assert reasons(made)[linked.id] == (1, "2 cuda slots, each pair linked, 2 free")
+    assert reasons(made)[linked.id] == (1, "2 GPU slots, each pair linked, 2 free")

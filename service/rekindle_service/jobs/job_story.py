@@ -47,13 +47,13 @@ HELD = "on hold until it is released"
 
 
 def waits(job: Job) -> str:
-    """``waits for 2 cuda slots, 1 free``; a sentence about the owner is whole as it is."""
+    """``waiting for 2 GPU slots, 1 free``; a sentence about the owner is whole as it is."""
     why = job.waiting_for
     if not why:
-        return "waits to be scheduled"
-    if why.startswith("behind "):
-        return f"waits {why}"
-    return f"waits: {why}" if why.startswith("its owner ") else f"waits for {why}"
+        return "waiting to be scheduled"
+    if why.startswith("after "):
+        return f"waiting {why}"
+    return f"waiting: {why}" if why.startswith("its owner ") else f"waiting for {why}"
 
 
 def _displaced(job: Job) -> str:

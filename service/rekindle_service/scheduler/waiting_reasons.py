@@ -68,7 +68,7 @@ def _too_big(spec: JobSpec, machine: Machine, unusable: Mapping[str, str]) -> st
     if missing := set(spec.device_names) - set(names):
         return f"{', '.join(sorted(missing))}, which this machine does not have or no longer offers to jobs"
     if spec.min_devices > len(names):
-        return f"{spec.min_devices} {spec.device_kind} slots, but this machine has {len(names)}"
+        return f"{_slots(spec)}, but this machine has {len(names)}"
     if not unusable:
         return None
     wanted = [name for name in names if not spec.device_names or name in spec.device_names]
@@ -96,18 +96,24 @@ def quota(owner: str, held: float, limit: int, needed: float) -> str:
     return f"its owner {owner} holds {held:g} of {limit} slots{need}"
 
 
+def _slots(spec: JobSpec) -> str:
+    """``2 GPU slots``."""
+    kind = "GPU" if spec.device_kind == "cuda" else "CPU"
+    return f"{spec.min_devices} {kind} {'slot' if spec.min_devices == 1 else 'slots'}"
+
+
 def requested(spec: JobSpec) -> str:
-    """``2 cuda slots``, ``1 of cuda:5 and cuda:6``, ``0.25 of 1 cuda slot``."""
+    """``2 GPU slots``, ``1 of cuda:5 and cuda:6``, ``0.25 of 1 GPU slot``."""
     if spec.device_names:
         named = f"{spec.min_devices} of {' and '.join(spec.device_names)}"
     else:
-        named = f"{spec.min_devices} {spec.device_kind} {'slot' if spec.min_devices == 1 else 'slots'}"
+        named = _slots(spec)
     share = "" if spec.gpu_share == 1 else f"{spec.gpu_share:g} of "
     return f"{share}{named}{_LINK_NAMES[spec.links]}"
 
 
 def lack(spec: JobSpec, free: int) -> str:
-    """``3 cpu slots, 1 free``."""
+    """``3 CPU slots, 1 free``."""
     return f"{requested(spec)}, {free} free"
 
 
@@ -118,8 +124,8 @@ def first_in_line(job: Job, free: int, made: Reservation) -> str:
 
 
 def behind(job: Job, free: int, before: Reservation) -> str:
-    """Why a job after one with a reservation waits: ``behind #24, which needs 3 slots`` where it would fit."""
-    first = f"behind #{before.job.number}"
+    """Why a job after one with a reservation waits: ``after #24, which needs 3 slots`` where it would fit."""
+    first = f"after #{before.job.number}"
     if free < job.spec.min_devices:
         return f"{lack(job.spec, free)}, {first}"
     devices = before.job.spec.min_devices

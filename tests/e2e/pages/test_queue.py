@@ -78,9 +78,9 @@ def test_the_page_shows_who_is_next_and_why_and_what_each_owner_has_used(
     client.submit({**SMALL, "name": "kept", "hold": True})
     waiting = queue.locator("#next tr")
     expect(waiting).to_have_count(2)
-    expect(waiting.nth(0)).to_contain_text("waits for 1 cpu slot, 0 free")
+    expect(waiting.nth(0)).to_contain_text("waiting for 1 CPU slot, 0 free")
     expect(waiting.nth(0).get_by_role("link")).to_have_text("first")
-    expect(waiting.nth(1)).to_contain_text(f"waits for first (#{number(client, first)}) to end")
+    expect(waiting.nth(1)).to_contain_text(f"waiting for first (#{number(client, first)}) to end")
     expect(queue.locator("#needs-you tr")).to_contain_text("on hold until it is released")
     expect(queue.locator("#owner-shares tr")).to_have_count(2)
     expect(queue.locator("#owner-shares tr", has_text="local")).to_have_count(1)
@@ -104,7 +104,7 @@ def test_selected_jobs_are_held_released_moved_and_cancelled_with_one_question(
     over.end(JobState.FAILED, _failure())
     numbers = [number(client, job) for job in (first, second, over.id)]
     expect(queue.locator("#jobs").get_by_role("row", name="first")).to_contain_text("next")
-    expect(queue.locator("#jobs").get_by_role("row", name="first")).to_contain_text("waits for 1 cpu slot, 0 free")
+    expect(queue.locator("#jobs").get_by_role("row", name="first")).to_contain_text("waiting for 1 CPU slot, 0 free")
     expect(queue.locator("#jobs").get_by_role("row", name="over").locator(".badge")).to_have_text("failed")
     for name in ("first", "second", "over"):
         queue.locator("#jobs").get_by_role("row", name=name).get_by_role("checkbox").check()

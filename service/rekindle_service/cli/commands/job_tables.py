@@ -194,7 +194,7 @@ def _queue_row(job: QueuedJob) -> list[str]:
 
 
 def reason(job: QueuedJob) -> str:
-    """``waits for 3 cpu slots, 1 free; preempted twice``."""
+    """``waiting for 3 CPU slots, 1 free; preempted twice``."""
     why = on_hold(job["name"]) if job["intent"] == "hold" else job["reason"]
     return join([why, formatting.preempted(job)])
 
