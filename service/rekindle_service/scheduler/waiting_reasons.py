@@ -104,10 +104,7 @@ def _slots(spec: JobSpec) -> str:
 
 def requested(spec: JobSpec) -> str:
     """``2 GPU slots``, ``1 of cuda:5 and cuda:6``, ``0.25 of 1 GPU slot``."""
-    if spec.device_names:
-        named = f"{spec.min_devices} of {' and '.join(spec.device_names)}"
-    else:
-        named = _slots(spec)
+    named = f"{spec.min_devices} of {' and '.join(spec.device_names)}" if spec.device_names else _slots(spec)
     share = "" if spec.gpu_share == 1 else f"{spec.gpu_share:g} of "
     return f"{share}{named}{_LINK_NAMES[spec.links]}"
 
