@@ -8,6 +8,7 @@ import { call, jobUrl, messageOf, warn } from "../shared/api.js";
 import { ConfirmDialog } from "../shared/confirm-dialog.js";
 import { byId, h, setText } from "../shared/dom.js";
 import { NONE, ago, bytes, count, counted } from "../shared/format.js";
+import { DELETE } from "../shared/job-actions.js";
 import { hasEnded, setFill } from "../shared/job-state.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
 
@@ -85,9 +86,9 @@ function jobRow(job) {
 /** @param {JobUsage} job */
 function confirmDelete(job) {
   dialog.open({
-    title: "Delete this job?",
+    title: "Delete this job and its files?",
     jobs: [job],
-    consequence: "Its output, metrics, snapshots and the files in its working directory are deleted from disk. This cannot be undone.",
+    consequence: DELETE.consequence,
     yes: "Delete",
     run: async () => {
       await call("DELETE /jobs/{job_id}", { job_id: job.id });
@@ -133,7 +134,7 @@ function confirmPrune(body, what) {
       const { count: number, bytes: size, failures } = await call("POST /disk/prune", {}, { ...body, dry_run: false });
       await plan(body);
       const failed = failures.length ? ` ${counted(failures.length, "item")} could not be removed: ${failures[0].reason}.` : "";
-      setText(byId("plan-sentence"), `${counted(number, "thing")}, ${bytes(size)}, removed.${failed}`);
+      setText(byId("plan-sentence"), `${counted(number, "item")}, ${bytes(size)}, removed.${failed}`);
       await refresh();
     },
   });

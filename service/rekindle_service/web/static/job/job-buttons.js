@@ -90,7 +90,7 @@ export class JobButtons {
     const job = this.#job;
     if (!job) return;
     this.#open = action;
-    const { title, yes } = "verb" in action ? { title: `${action.verb} this job?`, yes: `${action.verb} the job` } : action;
+    const { title, yes } = "verb" in action ? { title: `${action.verb} this job${action === DELETE ? " and its files" : ""}?`, yes: `${action.verb} the job` } : action;
     const { fields, run } = action;
     const consequence = ("loss" in action && action.loss?.(job)) || action.consequence;
     this.#dialog.open({ title, jobs: [job], consequence, fields: fields?.(job), yes, run: (chosen) => run(job, chosen) });
