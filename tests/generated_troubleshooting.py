@@ -52,7 +52,7 @@ def problem_statuses() -> dict[str, set[int]]:
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.Call(
-                    func=ast.Name(id="ProblemError"),
+                    func=ast.Name(id="ApiError"),
                     args=[ast.Constant(value=int(status)), ast.Constant(value=str(slug)), *_],
                 ):
                     found[slug].add(status)

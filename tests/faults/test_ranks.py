@@ -98,7 +98,7 @@ def test_a_rank_whose_parent_has_used_cuda_becomes_a_fresh_interpreter_and_no_at
     for rank in range(ranks):
         assert run.log(rank, attempt=1) == "good fork\n"
         assert run.log(rank) == "good fork\n[]\n", "no descriptor is left to the processes that the script starts"
-        assert "sklearn has used it when it was imported" in run.status(rank).notice
+        assert "importing sklearn initialized CUDA" in run.status(rank).notice
         assert not run.log(rank, "stderr"), run.log(rank, "stderr")
 
 

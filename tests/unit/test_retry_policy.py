@@ -142,7 +142,7 @@ def test_every_class_of_outcome_has_an_action():
         ([raised(KNOWN, ran=20.0, resumed=True)] * 15, 1, PROGRESS),
         # what the others wait for may end: more time, before the job ends
         ([hung(may_end=True)] * 2, 3, Retry(2.0, "failure 2 of 3")),
-        ([hung(may_end=True)] * 3, 3, Retry(4.0, "may end: the next attempt gives it 2 times as long")),
+        ([hung(may_end=True)] * 3, 3, Retry(4.0, "waits 2 times as long before it counts as hung")),
         ([hung(may_end=True), LOST, hung(may_end=True), hung(may_end=True)], 3, Retry(4.0, "2 times as long")),
         ([hung(may_end=True)] * 5, 3, Retry(16.0, "8 times as long")),
         ([hung(may_end=True)] * 6, 3, Stop(False, "6 failures in a row")),

@@ -262,7 +262,7 @@ def _take(
 
 
 def _unrecorded(files: "_Files", times: LogTimeline, logs: Sequence[LogName], *, over: bool) -> list[LogRange]:
-    """What no keeper has recorded and none will: of an attempt before keepers did, or after a keeper's sudden end."""
+    """Find bytes whose times no keeper has recorded or will: the attempt is too old, or its keeper was killed."""
     now, found = time.time(), list[LogRange]()
     for log in logs:
         status = os.fstat(files[log].fileno())

@@ -41,11 +41,11 @@ def resizes(
     min_run: float,
     owner_room: Mapping[str, float] | None = None,
 ) -> list[Displacement]:
-    """Which running elastic jobs get slots that are ``free``, none of a kind for which a job waits.
+    """Give ``free`` slots to running elastic jobs, except slots of a kind for which a job waits.
 
-    One rank at a time to the job with the fewest, of the highest priority, then the oldest. No job that got its slots
-    less than ``min_run`` seconds before ``now`` (seconds since the epoch), none whose start waits, none more than its
-    owner may hold: ``owner_room`` has the slots that are left by owner, who else has no limit.
+    Add rank by rank, each to the smallest job; among equals to the one of the highest priority, then to the oldest.
+    Skip jobs that got their slots less than ``min_run`` seconds before ``now`` (seconds since the epoch), that are
+    about to start, or whose owner may hold no more: ``owner_room`` has the slots left by owner; others have no limit.
     """
     growing = [job for job in holding if _may_grow(job, now, min_run) and job.spec.device_kind not in waiting_kinds]
     given: dict[str, list[str]] = {job.id: [] for job in growing}

@@ -326,8 +326,8 @@ class JobOptions(JsonRecord):
     """NVLink between the GPUs of the job: `preferred` takes the free GPUs with the fastest links, `required` only
     linked ones, `avoided` none that are linked."""
     priority: int = _in_queue(0, limits={"ge": -MAX_PRIORITY, "le": MAX_PRIORITY})
-    """Priority in the queue; higher starts first, and stops running jobs of lower priority for the time being: by
-    default only those of its owner (setting `preemption`). `max_priority` limits it."""
+    """Priority in the queue; higher starts first and may preempt running jobs of lower priority, which resume
+    later: by default only those of its owner (setting `preemption`). `max_priority` limits it."""
     after: list[str] = _in_queue([], widget=Widget.JOBS, metavar="JOB", limits={"max_length": 100}, only_ours=True)
     """Jobs that must have succeeded before this one starts."""
     after_any: list[str] = _in_queue(
@@ -343,7 +343,11 @@ class JobOptions(JsonRecord):
     max_failures: int = _in_failures(3, label="Maximum failures", limits={"ge": 1, "le": 1000}, only_ours=True)
     """Number of failures in a row without progress after which the job fails: the limit of retries."""
     hang_timeout: float | None = _in_failures(
-        None, "learned from its steps, 300 without steps", metavar="SECONDS", limits=SECONDS, only_ours=True
+        None,
+        "learned from the time of its steps; 300 for a script that reports no steps",
+        metavar="SECONDS",
+        limits=SECONDS,
+        only_ours=True,
     )
     """Seconds without progress before the ranks count as hung."""
     time_limit: float | None = _in_failures(None, "no limit", metavar="SECONDS", limits=SECONDS)

@@ -145,7 +145,9 @@ def _with_more_time(history: Sequence[EndedAttempt], delay: float) -> Retry | No
     """Allow another attempt after the last failure that is allowed, where it gets more time than the one before."""
     if (times := timeout_factor(history)) <= timeout_factor(history[:-1]):
         return None
-    return Retry(delay, f"what the ranks waited for may end: the next attempt gives it {times} times as long")
+    return Retry(
+        delay, f"the wait may end by itself: the next attempt waits {times} times as long before it counts as hung"
+    )
 
 
 @dataclass(slots=True)

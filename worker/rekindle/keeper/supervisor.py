@@ -106,7 +106,7 @@ class Keeper:
         return True
 
     def _read_lost_attempt(self, attempt: AttemptInfo) -> AttemptResult:
-        """Read what is left of an attempt; where the machine went down, exit code 0 is no success: it sends SIGTERM."""
+        """Read what is left of an attempt. After a reboot exit code 0 is not trusted: a shutdown sends SIGTERM."""
         requested = {ending.value: ending for ending in STOP_GRACE}.get(attempt.stop_requested or "")
         at_shutdown = Ending.KEEPER_LOST if self._history.host_lost else None
         stop = requested or _ENDINGS.get(self._intent.intent) or at_shutdown

@@ -56,8 +56,8 @@ from rekindle.rank.rank_process import (
 EXIT_LIMIT = 120.0  # seconds; the upload of a tracker may take long
 _EXIT_QUIET = 5.0  # seconds for which exit functions usually take no longer
 _FRESH = (
-    "CUDA cannot be used in a fork of this job's keeper, since {module} has used it when it was imported: the ranks "
-    "start in fresh interpreters, some seconds later"
+    "importing {module} initialized CUDA, which cannot be used in a process that is forked afterwards: the ranks start "
+    "in new interpreters, a few seconds slower"
 )
 
 

@@ -38,7 +38,7 @@ _REASONS = {
     "InvalidAccount": "its account is not valid",
     "InvalidQOS": "its quality of service is not valid",
     "FrontEndDown": "no front-end node is available",
-    "JobArrayTaskLimit": "as many tasks of its array run as may",
+    "JobArrayTaskLimit": "its array already runs as many tasks as it may",
     "MaxMemPerLimit": "it requests more memory than is allowed",
     "FedJobLock": "for the other clusters of its federation",
     "NodeNotAvail": "for nodes that are down, drained or reserved",

@@ -274,7 +274,7 @@ class ClusterAttempt:
         return ending
 
     def _ended_by_sigterm(self) -> bool:
-        """True where SIGTERM has ended processes of some node, and those of the others only have lost them."""
+        """True where SIGTERM ended ranks of some node, and all others failed only because they lost the connection."""
         ended = [node.ended for node in self._nodes if node.ended is not None]
         return any(each.by_sigterm for each in ended) and all(each.by_sigterm or not each.cause_known for each in ended)
 

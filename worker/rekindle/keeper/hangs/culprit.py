@@ -73,7 +73,7 @@ class WorldObservation:
     running: list[RankObservation] = field(default_factory=list)
     finished: list[FinishedRank] = field(default_factory=list)
     stacks: dict[str, str] = field(default_factory=dict)  # of a hang, by rank: the end of what its threads do
-    timeout: float = 0.0  # of a hang: seconds without progress that would have been none yet
+    timeout: float = 0.0  # hang timeout in force, in seconds
 
     def __add__(self, other: "WorldObservation") -> "WorldObservation":
         return WorldObservation(
