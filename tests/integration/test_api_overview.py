@@ -61,7 +61,7 @@ def test_each_job_is_in_one_section_with_the_reason(server: ApiServer, lab: dict
     }
     assert [item["reason"] for item in found["needs_you"] + found["next"]] == [
         "ValueError: lr < 0 (rank 1, train.py:42)",
-        "on hold until it is released",
+        "on hold",
         "waiting for 2 CPU slots, 1 free",
         "waiting for 2 CPU slots, 1 free",
         "waiting: its owner ann holds 4 of 4 slots",

@@ -189,7 +189,7 @@ def test_a_job_that_would_wait_has_the_position_the_reason_and_the_estimate_of_o
     assert found["reason"] == "waiting for 2 CPU slots, 0 free, after #2"
     assert found["starts_in"] == pytest.approx(1050, abs=20)
     held = validated(server, a_body(code, hold=True))
-    assert (held["queue_position"], held["starts_in"], held["reason"]) == (None, None, "on hold until it is released")
+    assert (held["queue_position"], held["starts_in"], held["reason"]) == (None, None, "on hold")
     later = validated(server, a_body(code, after=[server.submit(code, name="first")["id"]]))
     assert (later["starts_in"], later["reason"]) == (None, "waiting for first (#4) to succeed")
 

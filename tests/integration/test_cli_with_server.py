@@ -111,7 +111,7 @@ def test_a_dry_run_shows_what_would_be_submitted_or_why_not_and_submits_nothing(
     assert f"1 file, 17 B, of {tmp_path}\n" in shown.stdout
     assert shown.stdout.splitlines()[-1] == "Nothing was submitted."
     held = json.loads(dry("--hold", "-o", "json", "train.py").stdout)
-    assert (held["starts_in"], held["reason"], held["jobs"]) == (None, "on hold until it is released", 1)
+    assert (held["starts_in"], held["reason"], held["jobs"]) == (None, "on hold", 1)
     array = json.loads(dry("--array", "3-9:2%2", "-o", "json", "train.py", "{index}").stdout)
     assert (array["jobs"], array["name"], array["args"]) == (4, "train[3]", ["3"])
     for words, problem in (

@@ -402,7 +402,7 @@ def test_quotas_limits_holds_and_dependencies_let_others_pass_and_take_effect_at
     reasons = {job.name: job.waiting_for for job in shared.store.queue.jobs()}
     assert reasons == {
         "third": "its owner ann holds 2 of 2 slots",
-        "held": "held: it starts when it is resumed",
+        "held": "on hold",
         "after": f"{first.name} (#{first.number}) to end",
         "never": f"{first.name} (#{first.number}) to succeed",
     }

@@ -37,7 +37,7 @@ def test_nothing_starts_while_the_disk_lacks_space_and_each_job_says_so():
     assert made.starts == []
     reason = "disk space: 41 MB free, at least 100 MB are needed"
     assert [reasons(made)[job.id] for job in (first, big)] == [(1, reason), (2, reason)]
-    assert reasons(made)[held.id][1] == "held: it starts when it is resumed"
+    assert reasons(made)[held.id][1] == "on hold"
 
 
 def test_a_job_whose_next_checkpoint_does_not_fit_waits_and_the_others_start():
@@ -75,7 +75,7 @@ def test_a_job_that_must_not_start_keeps_nobody_waiting(intent):
     held, other = a_job(intent=intent), a_job()
     made = plan([held, other], cpu_machine(1))
     assert started(made) == [(other.id, ["cpu:0"])]
-    assert reasons(made)[held.id] == (None, "held: it starts when it is resumed")
+    assert reasons(made)[held.id] == (None, "on hold")
 
 
 @pytest.mark.parametrize("state", [*JobState, None])

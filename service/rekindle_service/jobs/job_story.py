@@ -43,7 +43,7 @@ def reason(job: Job) -> str:
             return _displaced(job) or job.waiting_for or (f"stalled: {stalled}" if stalled else job.notice or "")
 
 
-HELD = "on hold until it is released"
+HELD = "on hold"
 
 
 def waits(job: Job) -> str:
@@ -268,7 +268,7 @@ def _present(job: Job, attempts: Sequence[Attempt]) -> Story | None:
     match job.state:
         case JobState.QUEUED:
             held = job.intent is not JobIntent.RUN
-            title, sentence = ("On hold", "It does not start until it is released.") if held else ("Queued", "")
+            title, sentence = ("On hold", "It starts when it is resumed.") if held else ("Queued", "")
             return Story(job.attempt, StoryKind.WAITING, title, sentence or job.waiting_for or "")
         case JobState.STARTING:
             return Story(job.attempt, StoryKind.WAITING, "Starting", job.waiting_for or "")

@@ -11,7 +11,7 @@ from rekindle_service.machine.slots import Machine
 from rekindle_service.scheduler.allocation import UNKNOWN, Reservation
 from rekindle_service.store.tables import Job
 
-HELD = "held: it starts when it is resumed"
+HELD = "on hold"
 
 DISK_SPACE = "disk space: "
 

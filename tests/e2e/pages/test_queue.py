@@ -81,7 +81,7 @@ def test_the_page_shows_who_is_next_and_why_and_what_each_owner_has_used(
     expect(waiting.nth(0)).to_contain_text("waiting for 1 CPU slot, 0 free")
     expect(waiting.nth(0).get_by_role("link")).to_have_text("first")
     expect(waiting.nth(1)).to_contain_text(f"waiting for first (#{number(client, first)}) to end")
-    expect(queue.locator("#needs-you tr")).to_contain_text("on hold until it is released")
+    expect(queue.locator("#needs-you tr")).to_contain_text("on hold")
     expect(queue.locator("#owner-shares tr")).to_have_count(2)
     expect(queue.locator("#owner-shares tr", has_text="local")).to_have_count(1)
     anna = Server(server.url, client.create_token("anna")["token"])
