@@ -40,7 +40,8 @@ def test_a_hang_is_recorded_as_a_stall_with_the_same_sentence_long_before_and_it
 
 def test_a_rank_that_sleeps_in_c_and_holds_the_gil_is_named_whichever_comes_first(begin):
     turns = [(rank, order) for rank in (0, 1) for order in ("early", "late")]
-    run = begin("gil_holder.py", *(f"{rank}:{order}" for rank, order in turns), hang_timeout=3.0)
+    endings = len(turns) + 1  # all hang at the same line: on a slow machine after similar times, too, which counts
+    run = begin("gil_holder.py", *map("{0[0]}:{0[1]}".format, turns), hang_timeout=3.0, max_failures=endings)
     assert run.finish() == "succeeded"
     source = (run.run_dir.code / "train.py").read_text().splitlines()
     found = [(each["class"], each["rank"], enclosing_function(source, each["line"])) for each in run.outcomes()[:-1]]
