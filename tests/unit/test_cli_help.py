@@ -49,7 +49,7 @@ def test_the_help_of_a_priority_says_what_it_does_to_running_jobs_and_how_high_i
     ((command, context),) = [(command, context) for path, command, context in COMMANDS if path == "rekindle submit"]
     ((_, text),) = [option_row(each, context) for each in command.get_params(context) if each.name == "priority"]
     for words in (
-        "stops running jobs of lower priority",
+        "may preempt running jobs of lower priority",
         "only those of its owner (setting `preemption`)",
         "max_priority",
     ):
