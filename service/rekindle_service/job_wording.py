@@ -4,6 +4,7 @@ import re
 
 from rekindle.contract.states import JobState
 
+HELD = "on hold"
 _DIGITS = re.compile(r"\d+")
 
 STATE_PHRASES = {

@@ -35,9 +35,9 @@ class Site(ABC):
 
     kind: ClassVar[type[Launcher]]
     options: ClassVar[Mapping[str, Any]]
-    """Of the spec of a job that this launcher claims."""
+    """Fields of the spec of a job that this launcher claims."""
     bad_options: ClassVar[Mapping[str, Any]]
-    """Of one that it claims and refuses."""
+    """Fields of the spec of a job that it claims and refuses."""
 
     def __init__(self, store: Store, home: Home) -> None:
         self.store, self.home = store, home

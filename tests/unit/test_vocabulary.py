@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from doc_pages import pages
+from house import FRAGMENT
 
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "service" / "rekindle_service" / "web"
@@ -29,9 +30,6 @@ NAMES = re.compile(
     re.IGNORECASE,
 )
 """Parts of identifiers."""
-
-FRAGMENT = re.compile(r"Of |Those|As |And |At most|For a ")
-"""Beginnings of docstrings that nobody understands without the name above them."""
 
 
 def python_files() -> Iterator[Path]:

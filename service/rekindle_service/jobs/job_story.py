@@ -14,6 +14,7 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.contract.safe_open import stat_beneath
 from rekindle.contract.states import JobIntent, JobState
+from rekindle_service.job_wording import HELD
 from rekindle_service.jobs.rank_groups import StackGroup, stack_groups
 from rekindle_service.jobs.source_lines import SourceReader, StoryFrame
 from rekindle_service.jobs.tracebacks import offset_of_error, parse_traceback, user_frames_first
@@ -41,9 +42,6 @@ def reason(job: Job) -> str:
         case _:
             stalled = (job.stalled or {}).get("sentence")
             return _displaced(job) or job.waiting_for or (f"stalled: {stalled}" if stalled else job.notice or "")
-
-
-HELD = "on hold"
 
 
 def waits(job: Job) -> str:

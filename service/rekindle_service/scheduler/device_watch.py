@@ -28,7 +28,7 @@ from rekindle_service.store import Store
 from rekindle_service.store.tables import Attempt, Job
 
 MAX_KILLS = 3
-"""In a row on one device, of at least two jobs, after which the device and not the scripts is to blame."""
+"""In a row on one device, of at least two jobs, after which the device counts as the cause, not the scripts."""
 
 _SIGNALS = {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"}  # nobody outside sends them
 _MAX_JOBS = 1000  # of which the last attempt is known
@@ -47,7 +47,7 @@ class RepeatedKills:
     """Add attempts in the order in which they ended; one that was added before is ignored.
 
     Only the rank that failed counts, and neither a fault that was injected nor a job that fails on other devices, too:
-    there the script is to blame. Trials of one experiment count as one job, and so do jobs of one owner with one name.
+    there the script is the cause. Trials of one experiment count as one job, and so do jobs of one owner with one name.
     """
 
     def __init__(self) -> None:
@@ -78,11 +78,11 @@ class RepeatedKills:
     def _count(self, device: str, script: str) -> str | None:
         kills = self._kills.setdefault(device, [])
         kills.append(script)
-        blamed = [each for each in kills if device in self._common[each]]
-        if len(blamed) < MAX_KILLS or len(set(blamed)) < 2:
+        attributed = [each for each in kills if device in self._common[each]]
+        if len(attributed) < MAX_KILLS or len(set(attributed)) < 2:
             return None
         del self._kills[device]
-        return f"{len(blamed)} times in a row a process died or hung on it, of {len(set(blamed))} jobs"
+        return f"{len(attributed)} times in a row a process died or hung on it, of {len(set(attributed))} jobs"
 
 
 def _is_kill(outcome: dict[str, object]) -> bool:

@@ -5,13 +5,11 @@ from collections.abc import Callable, Mapping
 from rekindle.contract.job import JobSpec
 from rekindle.contract.job_options import LinkRule
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
-from rekindle_service.job_wording import STATE_PHRASES
+from rekindle_service.job_wording import HELD, STATE_PHRASES
 from rekindle_service.launch.registry import takes_slots
 from rekindle_service.machine.slots import Machine
 from rekindle_service.scheduler.allocation import UNKNOWN, Reservation
 from rekindle_service.store.tables import Job
-
-HELD = "on hold"
 
 DISK_SPACE = "disk space: "
 

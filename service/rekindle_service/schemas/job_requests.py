@@ -263,9 +263,9 @@ class JobPatch(RequestModel):
     note: Note | None = None
     """Free text, at most 2,000 characters."""
     archived: bool | None = None
-    """Of a job that has ended: true omits it from the overview until it is resumed."""
+    """True omits a job that has ended from the overview until it is resumed."""
     seen: bool | None = None
-    """Of a job that has ended: true records that a person has looked at its outcome."""
+    """True records that a person has looked at the outcome of a job that has ended."""
 
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
