@@ -39,10 +39,9 @@ audit: $(VENV)/.installed-test
 	$(PIP) install --quiet pip-audit
 	$(BIN)/pip-audit --no-deps --disable-pip --requirement constraints.txt
 
-# What is generated from the code: the pages of docs/reference, and the options of a job for the pages.
+# What is generated from the code: the pages of docs/reference.
 generate: $(VENV)/.installed-test
 	$(BIN)/python tests/generated_troubleshooting.py
-	$(BIN)/python tests/generated_options.py
 	$(BIN)/python tests/generated_reference.py
 
 # The site of the documentation in build/site; a link to no page or heading is an error.

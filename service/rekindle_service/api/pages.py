@@ -36,6 +36,18 @@ _TEMPLATES.env.globals.update(
     static_url=page_files().url,
     bundle_url=page_files().bundle_url,
     job_options=lambda group: [each for each in job_options() if each.group is OptionGroup[group]],
+    option_table=lambda: [
+        {
+            "path": each.path,
+            "label": each.label,
+            "widget": each.widget,
+            "flag": each.flag,
+            "default": each.default,
+            "onlyOurs": each.only_ours,
+            "unit": "s" if each.metavar == "SECONDS" else "",
+        }
+        for each in job_options()
+    ],
 )
 _TEMPLATES.env.filters["code"] = lambda text: Markup(re.sub(r"`(.*?)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704  # nosec B704
 

@@ -66,7 +66,7 @@ def modules(chromium: Browser, server: ServeProcess) -> Iterator[Page]:
     with watched_browser(chromium, server.url, Watcher()) as visitor:
         _sign_in(visitor, server)
         page = visitor.new_page()
-        page.goto("/")
+        page.goto("/submit")
         page.wait_for_selector("main[aria-busy=false]")
         yield page
 

@@ -1,12 +1,14 @@
 /**
- * A submit request in the words of other tools: the command line, curl and Python. Pure.
+ * A submit request in the words of other tools: the command line, curl and Python.
  *
  * @import { JobPublic as Job } from "./api-types.d.ts"
- * @import { JobOption } from "./job-options.js"
+ * @typedef {{path: string, label: string, widget: string, flag: string, default: unknown, onlyOurs: boolean, unit: string}} JobOption
  * @typedef {Record<string, any>} Body of `POST /api/v1/jobs`; a form may hold values that the server will reject
  */
-import { JOB_OPTIONS } from "./job-options.js";
 import { join, quote } from "./shell-words.js";
+
+/** The options of a job, as the page contains them. @type {JobOption[]} */
+export const JOB_OPTIONS = JSON.parse(document.getElementById("job-options")?.textContent ?? "[]");
 
 const LINE = 88; // characters, about
 const BREAK = " \\\n  ";

@@ -2,13 +2,12 @@
  * What a job was submitted with and what it ran with, as labels and values: for its page and for comparisons. Pure.
  *
  * @import { ConfigurationPublic as Configuration, JobPublic as Job } from "./api-types.d.ts"
- * @import { JobOption } from "./job-options.js"
+ * @import { JobOption } from "./code-snippets.js"
  * @typedef {[label: string, values: string[]]} Entry
  * @typedef {{name: string, values: string[], differs: boolean}} Line one value for each job, "" where it has none
  */
 import { bytes, count, counted, localTime } from "./format.js";
-import { valueAt } from "./code-snippets.js";
-import { JOB_OPTIONS } from "./job-options.js";
+import { JOB_OPTIONS, valueAt } from "./code-snippets.js";
 
 const SHORT_DIGEST = 12;
 const PACKAGE = "package ";
@@ -44,7 +43,7 @@ const NAMED = /^(args|env|ranks|nodes|name|hold|slurm.*|snapshot\..*)$/;
 const ALWAYS = new Set(["python", "device", "launch", "priority", "max_failures"]);
 
 /** What a job has for an option; empty for its default. @param {Job} job @param {JobOption} option @returns {string[]} */
-function shown(job, { path, default: usual, unit = "" }) {
+function shown(job, { path, default: usual, unit }) {
   const value = valueAt(job, path);
   if (Array.isArray(value)) return value;
   if (value === usual && !ALWAYS.has(path)) return [];
