@@ -1,6 +1,5 @@
 """Pruning: what the rules say is removed, by a thread every hour and on request."""
 
-import hashlib
 import os
 import threading
 import time
@@ -13,11 +12,12 @@ import structlog
 
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
-from rekindle.contract.run_dir.snapshot_dir import Manifest, SnapshotDir, read_pins, step_name
+from rekindle.contract.run_dir.snapshot_dir import NO_SNAPSHOTS, Manifest, SnapshotDir, read_pins, step_name
 from rekindle.contract.safe_open import directory_beneath, open_beneath, stat_beneath
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.config.home import DELETED, Home
 from rekindle_service.jobs.actions import SNAPSHOTS_LOCK
+from rekindle_service.jobs.packaging.code_manifest import describe_file
 from rekindle_service.jobs.packaging.code_sources import Bundles, bundle_id_of
 from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.retention.deletions import Deletions
@@ -35,7 +35,6 @@ _INTERVAL = 3600.0  # seconds
 _URGENT_INTERVAL = 60.0  # seconds, while the disk is full
 _MAX_CLOCK_STEP = 7 * _DAY  # seconds; where the clock is later than that by surprise, it may be wrong
 _CLOCK_TRUST = float(_DAY)  # seconds that a server has to run before it believes such a clock
-_BLOCK = 1 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,10 +256,9 @@ def _needed(
 
 def _remains(run_dir: RunDir) -> list[SpareSnapshot]:
     """Directories of snapshots that were being written or deleted when their process died, and quarantined ones."""
-    prefixes = (".tmp-", ".old-", ".trash-", "quarantine-")
     names: list[str] = []
     with suppress(OSError), directory_beneath(run_dir.root, run_dir.snapshots) as fd:
-        names = sorted(name for name in os.listdir(fd) if name.startswith(prefixes))  # noqa: PTH208  # by descriptor
+        names = sorted(name for name in os.listdir(fd) if name.startswith(NO_SNAPSHOTS))  # noqa: PTH208  # by descriptor
     return [SpareSnapshot(name, measure_directory(run_dir.snapshots / name)) for name in names]
 
 
@@ -275,12 +273,9 @@ def _has_digests(root: Path, directory: Path, manifest: Manifest) -> bool:
     for name, record in manifest.files.items():
         if (file := open_beneath(root, directory / name)) is None:
             return False
-        digest = hashlib.sha256()
         with file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-        if digest.hexdigest() != record.sha256:
-            return False
+            if describe_file(file).sha256 != record.sha256:
+                return False
     return True
 
 

@@ -14,6 +14,7 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.snapshot_dir import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
+    NO_SNAPSHOTS,
     BadSnapshotError,
     Manifest,
     SnapshotDir,
@@ -35,12 +36,6 @@ from rekindle_service.store.tables import Job
 from rekindle_service.submission import FieldError, SubmissionError
 
 _FIELD = "continue_from"
-_INTERNAL = (
-    ".tmp-",
-    ".old-",
-    ".trash-",
-    "quarantine-",
-)  # of a snapshot directory; see ``contract.run_dir.snapshot_dir``
 _NAMED_CONFLICTS = 5
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -221,7 +216,7 @@ def _find_own_checkpoints(snapshots: CodeTree | None, new: RunDir, transfer: _Tr
     """What the script itself saved in the snapshot directory."""
     for written in _files(snapshots):
         first = written.path.parts[0]
-        if step_of(first) is None and not first.startswith(_INTERNAL):
+        if step_of(first) is None and not first.startswith(NO_SNAPSHOTS):
             transfer.written[new.snapshots.relative_to(new.root) / written.path] = written
 
 

@@ -28,6 +28,7 @@ MAX_MANIFEST_BYTES = 4 << 20
 _FORMAT = 1
 _DIGITS = 12
 _QUARANTINE = "quarantine-"
+NO_SNAPSHOTS = (".tmp-", ".old-", ".trash-", _QUARANTINE)  # prefixes of directories that are no committed snapshots
 
 
 def step_name(step: int) -> str:

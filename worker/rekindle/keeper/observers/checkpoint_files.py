@@ -22,7 +22,7 @@ from rekindle.contract.files import read_lines
 from rekindle.contract.run_dir.json_records import structure
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.script_files import Checkpoint, FileRecord, FileUse, name_pattern
-from rekindle.contract.run_dir.snapshot_dir import step_of
+from rekindle.contract.run_dir.snapshot_dir import NO_SNAPSHOTS, step_of
 from rekindle.contract.safe_open import open_regular
 
 METADATA = ".metadata"
@@ -290,7 +290,7 @@ class CheckpointSources:
         if not path.startswith(prefix):
             return False
         first = path[len(prefix) :].partition("/")[0]
-        return step_of(first) is not None or first.startswith((".tmp-", ".old-", ".trash-", "quarantine-"))
+        return step_of(first) is not None or first.startswith(NO_SNAPSHOTS)
 
 
 def size_and_time(entry: os.DirEntry[str] | Path) -> Version:

@@ -27,7 +27,6 @@ T = TypeVar("T")
 
 CACHE_TIMEOUT = 75.0  # seconds: a client of NFS keeps names, also absent ones, and sizes for 60 by default
 _FIRST_PAUSE, _MAX_PAUSE = 0.05, 10.0  # seconds between two tries
-_CHUNK = 1 << 20  # bytes
 
 
 class HiddenError(BadSnapshotError):
@@ -231,14 +230,12 @@ def _verify_files(directory: Path, files: Mapping[str, SnapshotFile], *, content
 
 def _verify_file(directory: Path, name: str, record: SnapshotFile, *, content: bool = True) -> None:
     """Open the file before its size is asked: a network file system compares only an opened one with its server."""
-    digest = hashlib.sha256()
     with (directory / name).open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size != record.bytes:
             raise HiddenError(f"{name} has {size} bytes, its manifest says {record.bytes}")
         if not content:
             return
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    if digest.hexdigest() != record.sha256:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != record.sha256:
         raise HiddenError(f"{name} fails its checksum")
