@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rekindle_service.retention.rules import Item, ItemKind, Rules, SpareSnapshot, StoredJob, plan_jobs
+from rekindle_service.retention.rules import ItemKind, PruneItem, Rules, SpareSnapshot, StoredJob, plan_jobs
 
 DAY = 24 * 3600.0
 NOW = 1000 * DAY
@@ -15,11 +15,11 @@ def a_stored_job(name: str, ended: float | None, **fields: Any) -> StoredJob:
     return StoredJob(id=name, name=name, ended_at=ended_at, **{**defaults, **fields})
 
 
-def plan(rules: Rules, *jobs: StoredJob, snapshots: dict[str, list[SpareSnapshot]] | None = None) -> list[Item]:
+def plan(rules: Rules, *jobs: StoredJob, snapshots: dict[str, list[SpareSnapshot]] | None = None) -> list[PruneItem]:
     return plan_jobs(jobs, rules, NOW, lambda job: (snapshots or {}).get(job.id, []), lambda _: 10)
 
 
-def kinds(items: list[Item]) -> list[tuple[str, ItemKind, str]]:
+def kinds(items: list[PruneItem]) -> list[tuple[str, ItemKind, str]]:
     return [(item.job_id, item.kind, item.name) for item in items]
 
 

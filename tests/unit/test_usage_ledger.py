@@ -2,10 +2,10 @@
 
 import random
 
-from rekindle_service.retention.disk_usage import JobBytes, UsageLedger
+from rekindle_service.retention.disk_usage import KindBytes, UsageLedger
 
 
-def sums(jobs: dict[str, tuple[int, str | None, JobBytes | None]]) -> dict[str | None, tuple[int, int, int]]:
+def sums(jobs: dict[str, tuple[int, str | None, KindBytes | None]]) -> dict[str | None, tuple[int, int, int]]:
     owners = {owner for _, owner, _ in jobs.values()}
     found = {}
     for name in owners:
@@ -28,7 +28,7 @@ def test_sums_and_order_are_those_of_the_jobs_whatever_changes() -> None:
             ledger.remove(other)
             jobs.pop(other)
         else:
-            usage = JobBytes(*(chance.randrange(5) for _ in range(4)))
+            usage = KindBytes(*(chance.randrange(5) for _ in range(4)))
             ledger.set(other, usage)
             jobs[other] = (*jobs[other][:2], usage)
         if number % 211 == 0 or number == 2000:
@@ -43,7 +43,7 @@ def test_a_job_that_is_not_measured_counts_as_empty() -> None:
     ledger = UsageLedger()
     for number in (2, 1, 3):
         ledger.add(f"job{number}", number, "ann")
-    ledger.set("job3", JobBytes(code=1))
+    ledger.set("job3", KindBytes(code=1))
     assert [job_id for _, _, job_id, _ in ledger.largest()] == ["job3", "job1", "job2"]
     assert ledger.usage("job1") is None
     assert ledger.usage("unknown") is None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rekindle.contract import outcome
     from rekindle_service.experiments import comparison
     from rekindle_service.jobs import job_story, source_lines
+    from rekindle_service.retention import rules
     from rekindle_service.run_readers import merged_log
     from rekindle_service.schemas import (
         access_json,
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
     Device = Json[machine_json.DevicePublic]
     DiskUsage = Json[disk_json.DiskUsage]
     PruneResult = Json[disk_json.PruneResult]
-    PruneItem = Json[disk_json.PruneItem]
+    PruneItem = Json[rules.PruneItem]
 
     Experiment = Json[experiment_json.ExperimentPublic]
     ExperimentSummary = Json[experiment_json.ExperimentSummary]

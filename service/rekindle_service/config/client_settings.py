@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
+from rekindle.contract.field_texts import describe
 from rekindle_service.config.home import Home
 
 PREFIX = "REKINDLE_"
@@ -52,25 +53,18 @@ class ClientSettings(BaseSettings):
     Raises pydantic's ValidationError for a wrong value, SettingsError for a file that is not TOML.
     """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True, json_schema_extra=describe)
 
-    home: Path = Field(
-        default_factory=default_home,
-        description="Directory of the database, the token and all runs. Default: `~/.rekindle`.",
-    )
-    socket: Path | None = Field(
-        None, description="UNIX socket for users of this machine. Default: `rekindle.sock` in the home."
-    )
-    url: str | None = Field(
-        None,
-        description="URL of the server that the client uses. Default: the server that runs in the home.",
-    )
-    token: str | None = Field(
-        None, repr=False, description="Token that the client sends with `url`. Default: the content of `token_file`."
-    )
-    token_file: Path | None = Field(
-        None, description="File with the token that the client sends with `url`. Default: `token` is used."
-    )
+    home: Path = Field(default_factory=default_home)
+    """Directory of the database, the token and all runs. Default: `~/.rekindle`."""
+    socket: Path | None = None
+    """UNIX socket for users of this machine. Default: `rekindle.sock` in the home."""
+    url: str | None = None
+    """URL of the server that the client uses. Default: the server that runs in the home."""
+    token: str | None = Field(None, repr=False)
+    """Token that the client sends with `url`. Default: the content of `token_file`."""
+    token_file: Path | None = None
+    """File with the token that the client sends with `url`. Default: `token` is used."""
 
     @field_validator("home")
     @classmethod

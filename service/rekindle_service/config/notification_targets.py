@@ -44,7 +44,8 @@ class NotificationTarget(BaseModel):
         EventType.PREEMPTED,
         EventType.DRAINED,
     )
-    time_limit: float = Field(10, gt=0, le=600, description="Number of seconds for one try.")
+    time_limit: float = Field(10, gt=0, le=600)
+    """Number of seconds for one try."""
 
     @field_validator("url")
     @classmethod

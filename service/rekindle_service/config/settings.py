@@ -35,8 +35,10 @@ class Quota(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    slots: int | None = Field(None, ge=0, description="Maximum number of slots held at once. Default: no limit.")
-    queued: int | None = Field(None, ge=0, description="Maximum number of jobs in the queue. Default: no limit.")
+    slots: int | None = Field(None, ge=0)
+    """Maximum number of slots held at once. Default: no limit."""
+    queued: int | None = Field(None, ge=0)
+    """Maximum number of jobs in the queue. Default: no limit."""
 
 
 class PriorityCeilings(BaseModel):
@@ -44,9 +46,12 @@ class PriorityCeilings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    submit: Priority = Field(100, description="Highest priority with the scope `submit`.")
-    admin: Priority = Field(1000, description="Highest priority with the scope `admin`.")
-    people: dict[str, Priority] = Field(default_factory=dict, description="Highest priority by person.")
+    submit: Priority = 100
+    """Highest priority with the scope `submit`."""
+    admin: Priority = 1000
+    """Highest priority with the scope `admin`."""
+    people: dict[str, Priority] = Field(default_factory=dict)
+    """Highest priority by person."""
 
     def of(self, person: str, *, is_admin: bool) -> int:
         return self.people.get(person, self.admin if is_admin else self.submit)
@@ -61,197 +66,114 @@ class Settings(ClientSettings):
 
     model_config = SettingsConfigDict(extra="forbid")
 
-    host: str = Field("127.0.0.1", description="Address to listen on. Any other than loopback requires `allow_remote`.")
-    allow_remote: bool = Field(
-        False,
-        description="Listen on an address that other machines can reach: anyone with the token can run code here.",
-    )
-    public_url: str | None = Field(
-        None,
-        description="URL at which a reverse proxy on this machine serves this server, as in "
-        "`https://train.example.org`: see deploy/README.md. Default: no proxy.",
-    )
-    port: int = Field(8700, ge=0, le=65535, description="TCP port to listen on; 0 takes any free one.")
-    cpu_slots: int = Field(
-        default_factory=usable_cores,
-        ge=0,
-        le=1024,
-        description="Number of CPU ranks that may run at once; may exceed the cores. Default: the usable cores.",
-    )
-    exclude_devices: str = Field(
-        "",
-        description="GPUs that no job gets, by index or UUID and separated by commas, as in `0,3`. Default: none.",
-    )
-    affinity: Literal["none", "numa", "slots"] = Field(
-        "numa",
-        description="Cores that ranks run on: `numa`, those near their GPU; `slots`, in addition those of their CPU "
-        "slot, where there are no more slots than cores; `none`, all.",
-    )
-    private_jobs: bool = Field(
-        False,
-        description="People read their own jobs only. Without it, everybody reads all jobs and changes their own.",
-    )
-    request_rate: float = Field(
-        200, ge=0, description="Requests per second of each person, on average; 0 sets no limit. See docs/security.md."
-    )
-    socket_group: str | None = Field(
-        None,
-        description="Group whose members may use the socket, each under the name of their account. Default: only the "
-        "user of the server may.",
-    )
-    socket_scope: SocketScope = Field(
-        "submit", description="What members of `socket_group` may do: `read` or `submit`."
-    )
-    bundle_bytes: int = Field(200_000_000, ge=1, description="Maximum size of an uploaded code archive in bytes.")
-    spare_keepers: int = Field(
-        2,
-        ge=0,
-        le=64,
-        description="Number of processes kept ready with torch imported, so that jobs start sooner; 0 keeps none.",
-    )
-    spare_memory: int = Field(
-        4 << 30, ge=0, description="Free memory of the machine in bytes below which no process is kept ready."
-    )
-    quotas: dict[str, Quota] = Field(
-        default_factory=dict,
-        description="Limits by owner, `*` for all others: `slots` held at once and `queued` jobs, as in "
-        '`{"*": {"slots": 4, "queued": 100}}`. Default: no limits.',
-    )
-    max_queued: int = Field(100_000, ge=1, description="Maximum number of jobs in the queue.")
-    fair_share_days: float = Field(
-        7,
-        gt=0,
-        le=365,
-        description="Number of days after which the use of slots counts half in the order of the queue.",
-    )
-    max_priority: PriorityCeilings = Field(
-        default_factory=PriorityCeilings,
-        description="Highest priority that people may give their jobs, by scope and by person, as in "
-        '`{"submit": 100, "people": {"ann": 500}}`. Default: 100 with the scope `submit`, 1000 with `admin`.',
-    )
-    preemption: Preemption = Field(
-        "own",
-        description="Which running jobs of lower priority a waiting job stops; they resume later: `own`, those of its "
-        "own owner; `all`, everybody's; `off`, none.",
-    )
-    min_run_seconds: float = Field(
-        60, ge=0, description="Minimum number of seconds that a job runs before it is preempted or given other slots."
-    )
-    healthy_seconds: float = Field(
-        HEALTHY_SECONDS,
-        gt=0,
-        description="Number of seconds after which an attempt clears the count of failures, where its progress cannot "
-        "be known.",
-    )
-    host_timeout: float = Field(
-        HOST_TIMEOUT,
-        ge=5,
-        le=3600,
-        description="Number of seconds without a heartbeat after which a node of a Slurm job counts as lost.",
-    )
-    slurm_poll_seconds: float = Field(
-        5, ge=0.2, le=600, description="Number of seconds between two calls of `squeue`, each for all jobs together."
-    )
-    log_bytes: int | None = Field(
-        1_000_000_000,
-        ge=MIN_LOG_BYTES,
-        description="Maximum size of each log of a rank in bytes; the first eighth and the latest output are kept.",
-    )
-    keep_jobs_days: Days = Field(
-        None, description="Number of days after which finished jobs are deleted with all files. Default: never."
-    )
-    keep_snapshots_days: Days = Field(
-        None,
-        description="Number of days after which a finished job keeps only its latest, best and pinned snapshots. "
-        "Default: never.",
-    )
-    keep_logs_days: Days = Field(
-        None, description="Number of days after which output and metrics of finished jobs are removed. Default: never."
-    )
-    keep_events_days: Days = Field(
-        None,
-        description="Number of days after which events of finished and deleted jobs are removed. Default: never.",
-    )
-    keep_audit_days: Days = Field(
-        None, description="Number of days after which entries of the audit log are removed. Default: never."
-    )
-    keep_bundles_days: Days = Field(
-        7, description="Number of days after which uploaded code that no job refers to is removed."
-    )
-    owner_bytes: int | None = Field(
-        None,
-        ge=0,
-        description="Maximum number of bytes of the jobs of one person; above it, what finished jobs can spare is "
-        "removed. Default: no limit.",
-    )
-    jobs_bytes: int | None = Field(
-        None,
-        ge=0,
-        description="Maximum number of bytes of all jobs together; above it, what finished jobs can spare is removed. "
-        "Default: no limit.",
-    )
-    backup_hours: float = Field(
-        24,
-        ge=0,
-        description="Number of hours between two backups of the database into `backups` in the home; 0 makes none.",
-    )
-    backups_kept: int = Field(7, ge=1, le=1000, description="Number of scheduled backups of the database to keep.")
-    job_users: dict[str, str] = Field(
-        default_factory=dict,
-        description="UNIX users that jobs run as, by owner: `*` for all others, `{owner}` for the user of that name. "
-        "Requires root: see docs/security.md. Default: the user of the server.",
-    )
-    sandbox: bool = Field(False, description="Run each job in a sandbox of bubblewrap: see docs/security.md.")
-    sandbox_read: tuple[str, ...] = Field(
-        (),
-        description="Hidden paths that jobs in a sandbox may read; `~` is the home of the job's user. Default: none.",
-    )
-    sandbox_write: tuple[str, ...] = Field(
-        (), description="Paths that jobs in a sandbox may write to, in addition to their own. Default: none."
-    )
-    sandbox_network: Literal["host", "none"] = Field(
-        "host",
-        description="Network of jobs in a sandbox: `host`, that of the machine; `none`, only a loopback of their own.",
-    )
-    pass_env: tuple[str, ...] = Field(
-        (),
-        description="Environment variables of the server that isolated jobs get in addition to the usual ones. "
-        "Default: none.",
-    )
-    private_tmp: bool = Field(True, description="Give each job a TMPDIR of its own, which is removed at its end.")
-    no_new_privileges: bool = Field(
-        False, description="Forbid `sudo` and other setuid programs in jobs; isolated jobs can never use them."
-    )
-    job_open_files: int | None = Field(
-        None,
-        ge=64,
-        description="Maximum number of files that one process of a job may have open. Default: that of the server.",
-    )
-    job_file_bytes: int | None = Field(
-        None, ge=1 << 20, description="Maximum size in bytes of a file that a job writes. Default: no limit."
-    )
-    job_processes: int | None = Field(
-        None,
-        ge=16,
-        description="Maximum number of processes and threads per job; without `cgroup`, per UNIX user and not for "
-        "root. Default: no limit.",
-    )
-    job_memory_bytes: int | None = Field(
-        None, ge=64 << 20, description="Maximum memory per job in bytes; requires `cgroup`. Default: no limit."
-    )
-    job_cpus: float | None = Field(
-        None, gt=0, le=4096, description="Number of processor cores per job; requires `cgroup`. Default: no limit."
-    )
-    cgroup: Path | None = Field(
-        None,
-        description="Directory of the cgroup (version 2) file system in which the server makes one per job. Default: "
-        "no cgroups.",
-    )
-    notify: tuple[NotificationTarget, ...] = Field(
-        (),
-        repr=False,
-        description="Webhooks and commands that are notified of events: see docs/notifications.md. Default: none.",
-    )
+    host: str = "127.0.0.1"
+    """Address to listen on. Any other than loopback requires `allow_remote`."""
+    allow_remote: bool = False
+    """Listen on an address that other machines can reach: anyone with the token can run code here."""
+    public_url: str | None = None
+    """URL at which a reverse proxy on this machine serves this server, as in `https://train.example.org`: see
+    deploy/README.md. Default: no proxy."""
+    port: int = Field(8700, ge=0, le=65535)
+    """TCP port to listen on; 0 takes any free one."""
+    cpu_slots: int = Field(default_factory=usable_cores, ge=0, le=1024)
+    """Number of CPU ranks that may run at once; may exceed the cores. Default: the usable cores."""
+    exclude_devices: str = ""
+    """GPUs that no job gets, by index or UUID and separated by commas, as in `0,3`. Default: none."""
+    affinity: Literal["none", "numa", "slots"] = "numa"
+    """Cores that ranks run on: `numa`, those near their GPU; `slots`, in addition those of their CPU slot, where there
+    are no more slots than cores; `none`, all."""
+    private_jobs: bool = False
+    """People read their own jobs only. Without it, everybody reads all jobs and changes their own."""
+    request_rate: float = Field(200, ge=0)
+    """Requests per second of each person, on average; 0 sets no limit. See docs/security.md."""
+    socket_group: str | None = None
+    """Group whose members may use the socket, each under the name of their account. Default: only the user of the
+    server may."""
+    socket_scope: SocketScope = "submit"
+    """What members of `socket_group` may do: `read` or `submit`."""
+    bundle_bytes: int = Field(200_000_000, ge=1)
+    """Maximum size of an uploaded code archive in bytes."""
+    spare_keepers: int = Field(2, ge=0, le=64)
+    """Number of processes kept ready with torch imported, so that jobs start sooner; 0 keeps none."""
+    spare_memory: int = Field(4 << 30, ge=0)
+    """Free memory of the machine in bytes below which no process is kept ready."""
+    quotas: dict[str, Quota] = Field(default_factory=dict)
+    """Limits by owner, `*` for all others: `slots` held at once and `queued` jobs, as in `{"*": {"slots": 4, "queued":
+    100}}`. Default: no limits."""
+    max_queued: int = Field(100_000, ge=1)
+    """Maximum number of jobs in the queue."""
+    fair_share_days: float = Field(7, gt=0, le=365)
+    """Number of days after which the use of slots counts half in the order of the queue."""
+    max_priority: PriorityCeilings = Field(default_factory=PriorityCeilings)
+    """Highest priority that people may give their jobs, by scope and by person, as in `{"submit": 100, "people":
+    {"ann": 500}}`. Default: 100 with the scope `submit`, 1000 with `admin`."""
+    preemption: Preemption = "own"
+    """Which running jobs of lower priority a waiting job stops; they resume later: `own`, those of its own owner;
+    `all`, everybody's; `off`, none."""
+    min_run_seconds: float = Field(60, ge=0)
+    """Minimum number of seconds that a job runs before it is preempted or given other slots."""
+    healthy_seconds: float = Field(HEALTHY_SECONDS, gt=0)
+    """Number of seconds after which an attempt clears the count of failures, where its progress cannot be known."""
+    host_timeout: float = Field(HOST_TIMEOUT, ge=5, le=3600)
+    """Number of seconds without a heartbeat after which a node of a Slurm job counts as lost."""
+    slurm_poll_seconds: float = Field(5, ge=0.2, le=600)
+    """Number of seconds between two calls of `squeue`, each for all jobs together."""
+    log_bytes: int | None = Field(1_000_000_000, ge=MIN_LOG_BYTES)
+    """Maximum size of each log of a rank in bytes; the first eighth and the latest output are kept."""
+    keep_jobs_days: Days = None
+    """Number of days after which finished jobs are deleted with all files. Default: never."""
+    keep_snapshots_days: Days = None
+    """Number of days after which a finished job keeps only its latest, best and pinned snapshots. Default: never."""
+    keep_logs_days: Days = None
+    """Number of days after which output and metrics of finished jobs are removed. Default: never."""
+    keep_events_days: Days = None
+    """Number of days after which events of finished and deleted jobs are removed. Default: never."""
+    keep_audit_days: Days = None
+    """Number of days after which entries of the audit log are removed. Default: never."""
+    keep_bundles_days: Days = 7
+    """Number of days after which uploaded code that no job refers to is removed."""
+    owner_bytes: int | None = Field(None, ge=0)
+    """Maximum number of bytes of the jobs of one person; above it, what finished jobs can spare is removed. Default: no
+    limit."""
+    jobs_bytes: int | None = Field(None, ge=0)
+    """Maximum number of bytes of all jobs together; above it, what finished jobs can spare is removed. Default: no
+    limit."""
+    backup_hours: float = Field(24, ge=0)
+    """Number of hours between two backups of the database into `backups` in the home; 0 makes none."""
+    backups_kept: int = Field(7, ge=1, le=1000)
+    """Number of scheduled backups of the database to keep."""
+    job_users: dict[str, str] = Field(default_factory=dict)
+    """UNIX users that jobs run as, by owner: `*` for all others, `{owner}` for the user of that name. Requires root:
+    see docs/security.md. Default: the user of the server."""
+    sandbox: bool = False
+    """Run each job in a sandbox of bubblewrap: see docs/security.md."""
+    sandbox_read: tuple[str, ...] = ()
+    """Hidden paths that jobs in a sandbox may read; `~` is the home of the job's user. Default: none."""
+    sandbox_write: tuple[str, ...] = ()
+    """Paths that jobs in a sandbox may write to, in addition to their own. Default: none."""
+    sandbox_network: Literal["host", "none"] = "host"
+    """Network of jobs in a sandbox: `host`, that of the machine; `none`, only a loopback of their own."""
+    pass_env: tuple[str, ...] = ()
+    """Environment variables of the server that isolated jobs get in addition to the usual ones. Default: none."""
+    private_tmp: bool = True
+    """Give each job a TMPDIR of its own, which is removed at its end."""
+    no_new_privileges: bool = False
+    """Forbid `sudo` and other setuid programs in jobs; isolated jobs can never use them."""
+    job_open_files: int | None = Field(None, ge=64)
+    """Maximum number of files that one process of a job may have open. Default: that of the server."""
+    job_file_bytes: int | None = Field(None, ge=1 << 20)
+    """Maximum size in bytes of a file that a job writes. Default: no limit."""
+    job_processes: int | None = Field(None, ge=16)
+    """Maximum number of processes and threads per job; without `cgroup`, per UNIX user and not for root. Default: no
+    limit."""
+    job_memory_bytes: int | None = Field(None, ge=64 << 20)
+    """Maximum memory per job in bytes; requires `cgroup`. Default: no limit."""
+    job_cpus: float | None = Field(None, gt=0, le=4096)
+    """Number of processor cores per job; requires `cgroup`. Default: no limit."""
+    cgroup: Path | None = None
+    """Directory of the cgroup (version 2) file system in which the server makes one per job. Default: no cgroups."""
+    notify: tuple[NotificationTarget, ...] = Field((), repr=False)
+    """Webhooks and commands that are notified of events: see docs/notifications.md. Default: none."""
 
     @field_validator("exclude_devices")
     @classmethod

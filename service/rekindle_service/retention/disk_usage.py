@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.home import Home
@@ -24,19 +25,25 @@ _MAX_ENTRIES = 5_000_000  # of one job; what comes after is not counted
 
 
 @dataclass(slots=True)
-class JobBytes:
-    """Bytes on the disk: a file with holes counts as what is left of it, one with several names as one."""
+class KindBytes:
+    """Bytes on the disk by kind."""
+
+    __pydantic_config__ = DESCRIBED
 
     snapshots: int = 0
-    logs: int = 0  # output, metrics and stacks of all attempts
-    code: int = 0  # the copy of the code, and what the script has written next to it
+    """Bytes of snapshots."""
+    logs: int = 0
+    """Bytes of output and metrics."""
+    code: int = 0
+    """Bytes of the code, with what scripts wrote in it."""
     other: int = 0
+    """Bytes of everything else."""
 
     @property
     def total(self) -> int:
         return self.snapshots + self.logs + self.code + self.other
 
-    def add(self, other: "JobBytes", sign: int = 1) -> None:
+    def add(self, other: "KindBytes", sign: int = 1) -> None:
         for each in fields(self):
             setattr(self, each.name, getattr(self, each.name) + sign * getattr(other, each.name))
 
@@ -47,7 +54,7 @@ class OwnerBytes:
 
     jobs: int = 0
     measured: int = 0
-    usage: JobBytes = field(default_factory=JobBytes)
+    usage: KindBytes = field(default_factory=KindBytes)
 
 
 Place = tuple[int, int, str, str | None]
@@ -59,7 +66,7 @@ class UsageLedger:
 
     def __init__(self) -> None:
         self._places: dict[str, Place] = {}
-        self._usages: dict[str, JobBytes] = {}
+        self._usages: dict[str, KindBytes] = {}
         self._order: list[Place] | None = None  # None: a job has changed since it was made
         self.owners: dict[str | None, OwnerBytes] = {}
 
@@ -69,7 +76,7 @@ class UsageLedger:
     def keys(self) -> KeysView[str]:
         return self._places.keys()
 
-    def usage(self, job_id: str) -> JobBytes | None:
+    def usage(self, job_id: str) -> KindBytes | None:
         """What was measured of the job; None where it was not measured yet, or is unknown."""
         return self._usages.get(job_id)
 
@@ -80,7 +87,7 @@ class UsageLedger:
             self.owners.setdefault(owner, OwnerBytes()).jobs += 1
             self._order = None
 
-    def set(self, job_id: str, usage: JobBytes) -> None:
+    def set(self, job_id: str, usage: KindBytes) -> None:
         """Take what was measured of a known job."""
         if self._usages.get(job_id) == usage:
             return
@@ -115,10 +122,13 @@ class UsageLedger:
             self.owners[owner].usage.add(usage, -1)
 
 
-def measure_run(run_dir: RunDir, stopped: Callable[[], bool] = lambda: False) -> JobBytes:
-    """The space that the files of a run take. No link is followed, and no other file system entered."""
+def measure_run(run_dir: RunDir, stopped: Callable[[], bool] = lambda: False) -> KindBytes:
+    """The space that the files of a run take: a file with holes counts as what is left of it.
+
+    No link is followed, and no other file system entered; a file with several names counts once.
+    """
     parts = {run_dir.snapshots.name: "snapshots", run_dir.attempts.name: "logs", run_dir.code.name: "code"}
-    usage = JobBytes()
+    usage = KindBytes()
     for part, size in _sizes(run_dir.root, stopped):
         name = parts.get(part, "other")
         setattr(usage, name, getattr(usage, name) + size)
@@ -181,7 +191,7 @@ class DiskMeter:
         self.bundles = 0  # bytes of all uploaded code
         self._thread = PeriodicThread("disk-usage", self.measure, _INTERVAL, "The use of the disk cannot be measured")
 
-    def known(self, job_id: str) -> JobBytes | None:
+    def known(self, job_id: str) -> KindBytes | None:
         """What was measured of the job; None where it was not measured yet."""
         return self._ledger.usage(job_id)
 
@@ -198,7 +208,7 @@ class DiskMeter:
             order = self._ledger.largest()
             return order.copy() if owners is None else [place for place in order if owners(place[3])]
 
-    def of(self, job: JobEntry) -> JobBytes:
+    def of(self, job: JobEntry) -> KindBytes:
         """The space of the job, measured now unless it is known and recent."""
         version, measured_at = self._measured.get(job.id, (None, 0.0))
         usage = self._ledger.usage(job.id)

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -22,7 +21,15 @@ from rekindle_service.jobs.packaging.code_sources import Bundles, bundle_id_of
 from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.retention.deletions import Deletions
 from rekindle_service.retention.disk_usage import BLOCK_BYTES, DiskMeter, measure_directory
-from rekindle_service.retention.rules import Item, ItemKind, Rules, SpareSnapshot, StoredJob, plan_jobs
+from rekindle_service.retention.rules import (
+    ItemKind,
+    PruneFailure,
+    PruneItem,
+    Rules,
+    SpareSnapshot,
+    StoredJob,
+    plan_jobs,
+)
 from rekindle_service.run_readers.rank_rows import rank_numbers, read_attempts
 from rekindle_service.run_readers.stored_snapshots import SnapshotInfo, read_snapshots
 from rekindle_service.store import Store
@@ -35,14 +42,6 @@ _INTERVAL = 3600.0  # seconds
 _URGENT_INTERVAL = 60.0  # seconds, while the disk is full
 _MAX_CLOCK_STEP = 7 * _DAY  # seconds; where the clock is later than that by surprise, it may be wrong
 _CLOCK_TRUST = float(_DAY)  # seconds that a server has to run before it believes such a clock
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An item that should have been removed and was not."""
-
-    item: Item
-    reason: str
 
 
 class Pruner:
@@ -63,7 +62,7 @@ class Pruner:
 
     # --- what would be removed
 
-    def plan(self, rules: Rules, owner: str | None = None) -> list[Item]:
+    def plan(self, rules: Rules, owner: str | None = None) -> list[PruneItem]:
         """What ``rules`` remove now. ``owner``: only of their jobs, and neither bundles nor rows."""
         now = time.time()
         entries = {entry.id: entry for entry in self._store.retention.jobs() if owner in (None, entry.owner)}
@@ -104,23 +103,23 @@ class Pruner:
         found = (stat_beneath(run_dir.root, path) for path in _logs(run_dir))
         return sum(status.st_blocks * BLOCK_BYTES for status in found if status is not None)
 
-    def _plan_bundles(self, rules: Rules, now: float) -> Iterator[Item]:
+    def _plan_bundles(self, rules: Rules, now: float) -> Iterator[PruneItem]:
         if rules.keep_bundles_days is None:
             return
         reason = f"no job refers to it and it was not used for {rules.keep_bundles_days:g} days (keep_bundles_days)"
         for path in self._bundles.unused(self._store.bundles_in_use(), now - rules.keep_bundles_days * _DAY):
-            yield Item(ItemKind.BUNDLE, measure_directory(path), reason, name=bundle_id_of(path))
+            yield _item(ItemKind.BUNDLE, reason, name=bundle_id_of(path), size=measure_directory(path))
 
-    def _plan_rows(self, rules: Rules, now: float) -> Iterator[Item]:
+    def _plan_rows(self, rules: Rules, now: float) -> Iterator[PruneItem]:
         rows = self._store.retention
         if rules.keep_events_days is not None:
             count = rows.old_events(now - rules.keep_events_days * _DAY, self._needed_tombstones())
             reason = f"older than {rules.keep_events_days:g} days (keep_events_days)"
-            yield from [Item(ItemKind.EVENTS, 0, reason, count=count)] if count else []
+            yield from [_item(ItemKind.EVENTS, reason, count=count)] if count else []
         if rules.keep_audit_days is not None:
             count = rows.old_audit_entries(now - rules.keep_audit_days * _DAY)
             reason = f"older than {rules.keep_audit_days:g} days (keep_audit_days)"
-            yield from [Item(ItemKind.AUDIT, 0, reason, count=count)] if count else []
+            yield from [_item(ItemKind.AUDIT, reason, count=count)] if count else []
 
     def _needed_tombstones(self) -> set[str]:
         """Ids of deleted jobs that have a directory still, or that a queued job waits for."""
@@ -129,10 +128,10 @@ class Pruner:
 
     # --- removing
 
-    def prune(self, rules: Rules, owner: str | None = None) -> tuple[list[Item], list[Failure]]:
+    def prune(self, rules: Rules, owner: str | None = None) -> tuple[list[PruneItem], list[PruneFailure]]:
         """Remove what ``plan`` returns; what could not be removed comes with the reason."""
-        removed: list[Item] = []
-        failures: list[Failure] = []
+        removed: list[PruneItem] = []
+        failures: list[PruneFailure] = []
         with self._turn:
             for item in self.plan(rules, owner):
                 try:
@@ -142,11 +141,11 @@ class Pruner:
                 if reason is None:
                     removed.append(item)
                 else:
-                    failures.append(Failure(item, reason))
+                    failures.append(PruneFailure(item, reason))
         self._record(removed)
         return removed, failures
 
-    def _remove(self, item: Item, rules: Rules) -> str | None:
+    def _remove(self, item: PruneItem, rules: Rules) -> str | None:
         """Remove an item; returns None, or why it was not removed."""
         match item.kind:
             case ItemKind.JOB:
@@ -191,9 +190,9 @@ class Pruner:
                     os.unlink(path.name, dir_fd=fd)  # relative to a descriptor
         return None
 
-    def _record(self, removed: Sequence[Item]) -> None:
+    def _record(self, removed: Sequence[PruneItem]) -> None:
         """Write what was removed into the events of each job, and into the server's log."""
-        by_job: dict[str, list[Item]] = {}
+        by_job: dict[str, list[PruneItem]] = {}
         for item in removed:
             if item.job_id is not None:
                 by_job.setdefault(item.job_id, []).append(item)
@@ -234,6 +233,11 @@ class Pruner:
             return False
         self._store.retention.set_clock(now)
         return True
+
+
+def _item(kind: ItemKind, reason: str, *, name: str = "", size: int = 0, count: int = 1) -> PruneItem:
+    """Describe what belongs to no job."""
+    return PruneItem(kind, None, None, name, None, size, count, reason)
 
 
 def _needed(

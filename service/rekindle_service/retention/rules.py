@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Self
 
+from rekindle.contract.field_texts import DESCRIBED
+
 _DAY = 24 * 3600
 
 
@@ -62,17 +64,39 @@ class StoredJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """One thing to be removed, and why."""
+class PruneItem:
+    """One thing that is removed."""
+
+    __pydantic_config__ = DESCRIBED
 
     kind: ItemKind
+    """What it is: `job`, `snapshot`, `logs`, `bundle`, `events` or `audit`."""
+    job_id: str | None
+    """Id of the job; null for what belongs to no job."""
+    number: int | None
+    """Number of the job; null for what belongs to no job."""
+    name: str
+    """Name of the job, of the snapshot's directory, or of the bundle."""
+    owner: str | None
+    """Person it belongs to; null where it belongs to nobody."""
     bytes: int
+    """Bytes that become free."""
+    count: int
+    """Number of database rows that are removed, or of files' directories: 1."""
     reason: str
-    job_id: str | None = None
-    number: int | None = None
-    name: str = ""  # of the job, the bundle, or the snapshot's directory
-    owner: str | None = None
-    count: int = 1  # of rows
+    """Which rule removes it, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class PruneFailure:
+    """One thing that should have been removed and was not."""
+
+    __pydantic_config__ = DESCRIBED
+
+    item: PruneItem
+    """What was not removed."""
+    reason: str
+    """Why, in a sentence."""
 
 
 SnapshotsOf = Callable[[StoredJob], Sequence[SpareSnapshot]]
@@ -84,7 +108,7 @@ LogBytesOf = Callable[[StoredJob], int]
 
 def plan_jobs(
     jobs: Sequence[StoredJob], rules: Rules, now: float, snapshots: SnapshotsOf, log_bytes: LogBytesOf
-) -> list[Item]:
+) -> list[PruneItem]:
     """List what is removed of the jobs: by age first, then, where a limit of space is exceeded still, the oldest first.
 
     A limit of space takes what a finished job can spare, and whole jobs only of those that have succeeded: one that has
@@ -103,9 +127,9 @@ class _Plan:
     """The items by the id of their job; one that goes as a whole has no other."""
 
     def __init__(self) -> None:
-        self.items: dict[str, list[Item]] = defaultdict(list)
+        self.items: dict[str, list[PruneItem]] = defaultdict(list)
 
-    def add(self, item: Item) -> None:
+    def add(self, item: PruneItem) -> None:
         items = self.items[item.job_id or ""]
         if item.kind is ItemKind.JOB:
             items.clear()
@@ -130,7 +154,9 @@ def _finished(jobs: Iterable[StoredJob]) -> list[StoredJob]:
     return sorted((job for job in jobs if job.ended_at is not None), key=lambda job: job.ended_at or 0.0)
 
 
-def _by_age(job: StoredJob, rules: Rules, now: float, snapshots: SnapshotsOf, log_bytes: LogBytesOf) -> Iterator[Item]:
+def _by_age(
+    job: StoredJob, rules: Rules, now: float, snapshots: SnapshotsOf, log_bytes: LogBytesOf
+) -> Iterator[PruneItem]:
     age = now - (job.ended_at or now)
     if _older(age, rules.keep_jobs_days) and not job.pinned:
         yield _job_item(job, f"it ended more than {rules.keep_jobs_days:g} days ago (keep_jobs_days)")
@@ -141,7 +167,7 @@ def _by_age(job: StoredJob, rules: Rules, now: float, snapshots: SnapshotsOf, lo
         yield from (_snapshot_item(job, snapshot, reason) for snapshot in snapshots(job))
     if _older(age, rules.keep_logs_days) and (size := log_bytes(job)):
         reason = f"its job ended more than {rules.keep_logs_days:g} days ago (keep_logs_days)"
-        yield Item(ItemKind.LOGS, size, reason, job.id, job.number, job.name, job.owner)
+        yield _item(ItemKind.LOGS, job, job.name, size, reason)
 
 
 def _groups(jobs: Sequence[StoredJob], rules: Rules) -> Iterator[tuple[int, list[StoredJob], str]]:
@@ -171,12 +197,16 @@ def _fit(plan: _Plan, limit: int, group: list[StoredJob], reason: str, snapshots
             plan.add(_job_item(job, reason))
 
 
-def _job_item(job: StoredJob, reason: str) -> Item:
-    return Item(ItemKind.JOB, job.bytes, reason, job.id, job.number, job.name, job.owner)
+def _item(kind: ItemKind, job: StoredJob, name: str, size: int, reason: str) -> PruneItem:
+    return PruneItem(kind, job.id, job.number, name, job.owner, size, 1, reason)
 
 
-def _snapshot_item(job: StoredJob, snapshot: SpareSnapshot, reason: str) -> Item:
-    return Item(ItemKind.SNAPSHOT, snapshot.bytes, reason, job.id, job.number, snapshot.name, job.owner)
+def _job_item(job: StoredJob, reason: str) -> PruneItem:
+    return _item(ItemKind.JOB, job, job.name, job.bytes, reason)
+
+
+def _snapshot_item(job: StoredJob, snapshot: SpareSnapshot, reason: str) -> PruneItem:
+    return _item(ItemKind.SNAPSHOT, job, snapshot.name, snapshot.bytes, reason)
 
 
 def _older(age: float, days: float | None) -> bool:

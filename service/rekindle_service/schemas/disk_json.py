@@ -4,21 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rekindle_service.retention.rules import ItemKind
+from rekindle_service.retention.disk_usage import KindBytes
+from rekindle_service.retention.rules import PruneFailure, PruneItem
 from rekindle_service.schemas.fields import ApiModel, Page, RequestModel, ResponseModel, Timestamp
-
-
-class KindBytes(ApiModel):
-    """Bytes on the disk by kind."""
-
-    snapshots: int = 0
-    """Bytes of snapshots."""
-    logs: int = 0
-    """Bytes of output and metrics."""
-    code: int = 0
-    """Bytes of the code, with what scripts wrote in it."""
-    other: int = 0
-    """Bytes of everything else."""
 
 
 class OwnerUsage(ApiModel):
@@ -118,36 +106,6 @@ class PruneRequest(RequestModel):
     """Bytes for the jobs of one person; above it, what finished jobs can spare is removed. Default: no limit."""
     jobs_bytes: Bytes = None
     """Bytes for all jobs together; above it, what finished jobs can spare is removed. Default: no limit."""
-
-
-class PruneItem(ApiModel):
-    """One thing that is removed."""
-
-    kind: ItemKind
-    """What it is: `job`, `snapshot`, `logs`, `bundle`, `events` or `audit`."""
-    job_id: str | None
-    """Id of the job; null for what belongs to no job."""
-    number: int | None
-    """Number of the job; null for what belongs to no job."""
-    name: str
-    """Name of the job, of the snapshot's directory, or of the bundle."""
-    owner: str | None
-    """Person it belongs to; null where it belongs to nobody."""
-    bytes: int
-    """Bytes that become free."""
-    count: int
-    """Number of database rows that are removed, or of files' directories: 1."""
-    reason: str
-    """Which rule removes it, in a sentence."""
-
-
-class PruneFailure(ApiModel):
-    """One thing that should have been removed and was not."""
-
-    item: PruneItem
-    """What was not removed."""
-    reason: str
-    """Why, in a sentence."""
 
 
 class PruneResult(Page[PruneItem]):

@@ -37,7 +37,7 @@ def lines() -> Iterator[str]:
 
 
 def _row(name: str, schema: Schema) -> tuple[str, str, str, str, str]:
-    means = _PAGE.sub(_link, schema["description"])
+    means = _PAGE.sub(_link, " ".join(schema["description"].split()))
     shown = _COMPUTED.get(name) or default(schema) or "none"
     return code(name), code(f"REKINDLE_{name.upper()}"), _value(schema), shown, means
 

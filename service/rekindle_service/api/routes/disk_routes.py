@@ -12,15 +12,12 @@ from rekindle_service.api.auth import IdentityDep
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problems import ApiError
-from rekindle_service.retention.disk_usage import JobBytes, OwnerBytes
-from rekindle_service.retention.rules import Item, Rules
+from rekindle_service.retention.disk_usage import KindBytes, OwnerBytes
+from rekindle_service.retention.rules import PruneFailure, PruneItem, Rules
 from rekindle_service.schemas.disk_json import (
     DiskUsage,
     JobUsage,
-    KindBytes,
     OwnerUsage,
-    PruneFailure,
-    PruneItem,
     PruneRequest,
     PruneResult,
     StuckDeletion,
@@ -54,10 +51,10 @@ def read_disk_usage(state: AppStateDep, readable_by: ReadableBy) -> DiskUsage:
 
 
 def _sum(usages: Iterable[OwnerBytes]) -> KindBytes:
-    total = JobBytes()
+    total = KindBytes()
     for each in usages:
         total.add(each.usage)
-    return KindBytes(**asdict(total))
+    return total
 
 
 def _owners(owners: dict[str | None, OwnerBytes]) -> list[OwnerUsage]:
@@ -101,7 +98,7 @@ def _job_usage(state: AppState, job: JobEntry) -> JobUsage:
         state=job.state,
         ended_at=job.ended_at,
         bytes=None if usage is None else usage.total,
-        kinds=None if usage is None else KindBytes(**asdict(usage)),
+        kinds=usage,
     )
 
 
@@ -117,12 +114,10 @@ def prune(state: AppStateDep, identity: IdentityDep, body: PruneRequest) -> Prun
     if rules == Rules():
         rules = state.retention.rules
     if body.dry_run:
-        return _result(state.retention.plan(rules, owner), dry_run=True)
+        return _result(state.retention.plan(rules, owner), [], dry_run=True)
     removed, failures = state.retention.prune(rules, owner)
     state.wake()
-    result = _result(removed, dry_run=False)
-    result.failures = [PruneFailure(item=_item(each.item), reason=each.reason) for each in failures[:_MAX_ITEMS]]
-    return result
+    return _result(removed, failures, dry_run=False)
 
 
 def _prunable_owner(identity: Identity, body: PruneRequest) -> str | None:
@@ -141,15 +136,11 @@ def retry_deletions(state: AppStateDep) -> None:
     state.retention.deletions.retry()
 
 
-def _result(items: list[Item], *, dry_run: bool) -> PruneResult:
+def _result(items: list[PruneItem], failures: list[PruneFailure], *, dry_run: bool) -> PruneResult:
     return PruneResult(
-        items=[_item(item) for item in items[:_MAX_ITEMS]],
+        items=items[:_MAX_ITEMS],
         dry_run=dry_run,
         count=len(items),
         bytes=sum(item.bytes for item in items),
-        failures=[],
+        failures=failures[:_MAX_ITEMS],
     )
-
-
-def _item(item: Item) -> PruneItem:
-    return PruneItem(**asdict(item))
