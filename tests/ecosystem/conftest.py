@@ -34,7 +34,9 @@ def submit(home: Path, request: pytest.FixtureRequest) -> Submit:
 
     def make(script: str, *args: str, package: str = "torch", **body: object) -> ServedJob:
         if find_spec(package) is None:
-            pytest.skip(f"{package} is not installed; it comes with the extra: pip install 'rekindle[ecosystem]'")
+            pytest.skip(
+                f"{package} is not installed; it comes with the extra: pip install 'rekindle-torchrun[ecosystem]'"
+            )
         code = {"path": str(ROOT / "docs" / "examples")}
         wanted = {"script": script, "args": list(args), "code": code, "device": "cpu", "ranks": 2, **body}
         return ServedJob(request.getfixturevalue("client"), home, wanted)

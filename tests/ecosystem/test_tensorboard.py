@@ -31,7 +31,9 @@ writer.close()
 """
 
 
-@pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard, of the extra rekindle[ecosystem]")
+@pytest.mark.skipif(
+    find_spec("tensorboard") is None, reason="needs tensorboard, of the extra rekindle-torchrun[ecosystem]"
+)
 def test_what_a_summary_writer_writes_is_in_the_metrics(tmp_path: Path) -> None:
     run_dir = RunDir(tmp_path)
     run_dir.attempt(1).root.mkdir(parents=True)

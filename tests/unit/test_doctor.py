@@ -1,6 +1,7 @@
 """Each check of `rekindle doctor` returns a level and what to do."""
 
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from cli_examples import job
+from doc_pages import ROOT
 from rekindle_service.cli.checks import (
     Finding,
     Level,
@@ -33,7 +35,7 @@ NOW = time.time()
 
 
 def torch(version: str | None, error: str | None = None) -> Finding:
-    return software_checks.check_package("torch", {"version": version, "error": error}, (2, 11))
+    return software_checks.check_package("torch", {"version": version, "error": error}, "python")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,10 @@ def torch(version: str | None, error: str | None = None) -> Finding:
         (lambda: torch("2.9.1"), Level.PROBLEM),
         (lambda: torch(None, "not installed"), Level.PROBLEM),
         (lambda: torch("2.15.0", "ImportError: libc10.so"), Level.PROBLEM),
-        (lambda: software_checks.check_package("torchmetrics", {"version": None, "error": ""}, (1, 8)), Level.WARNING),
+        (
+            lambda: software_checks.check_package("torchmetrics", {"version": None, "error": ""}, "python"),
+            Level.WARNING,
+        ),
         (lambda: software_checks.check_cuda({"built": None, "usable": 0}, present=0), Level.OK),
         (lambda: software_checks.check_cuda({"built": "13.0", "usable": 2}, present=2), Level.OK),
         (lambda: software_checks.check_cuda({"built": "13.0", "usable": 1}, present=2), Level.OK),
@@ -85,7 +90,9 @@ def test_a_check_has_the_level_of_its_finding(check: Callable[[], Finding], leve
 
 
 def test_the_supported_versions_are_those_of_the_distribution() -> None:
-    assert set(software_checks.PACKAGES) <= set(software_checks.minimum_versions())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for name, version in software_checks.OLDEST.items():
+        assert f"{name}>={'.'.join(map(str, version))}" in project["optional-dependencies"]["recipes"]
     assert software_checks.version_numbers("2.15.0+cu130") == (2, 15, 0)
 
 

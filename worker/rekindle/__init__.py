@@ -6,6 +6,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rekindle.contract import __version__ as __version__
+
 if TYPE_CHECKING:
     from rekindle.contract.job_options import SnapshotPolicy as SnapshotPolicy
     from rekindle.training.deterministic_elastic import DeterministicElastic as DeterministicElastic

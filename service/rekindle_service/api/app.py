@@ -1,6 +1,5 @@
 """The HTTP application: routes, error handlers and middleware."""
 
-from importlib.metadata import version
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -11,6 +10,7 @@ from fastapi.routing import APIRoute
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from rekindle.contract import __version__
 from rekindle_service.api.auth import AuthMiddleware
 from rekindle_service.api.dependencies import AppState
 from rekindle_service.api.middleware import (
@@ -93,7 +93,7 @@ def create_app(state: AppState) -> FastAPI:
     """Make the application. It starts nothing; the caller closes the parts of ``state``."""
     app = FastAPI(
         title="rekindle",
-        version=version("rekindle"),
+        version=__version__,
         description="A fault-tolerant job service for torchrun.",
         docs_url=None,  # its page loads scripts from other sites: see ``pages.api_page``
         redoc_url=None,

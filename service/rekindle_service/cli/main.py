@@ -7,13 +7,13 @@ server.
 import sys
 import traceback
 from collections.abc import Callable
-from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
 from typer import Option
 
+from rekindle.contract import __version__
 from rekindle_service.cli.commands.change import cancel, delete, drain, resume
 from rekindle_service.cli.commands.chaos_command import chaos
 from rekindle_service.cli.commands.demo import demo
@@ -63,7 +63,7 @@ for _panel, _commands in _PANELS.items():
 
 def _print_version(requested: bool) -> None:
     if requested:
-        typer.echo(f"rekindle {version('rekindle')}")
+        typer.echo(f"rekindle {__version__}")
         raise typer.Exit
 
 

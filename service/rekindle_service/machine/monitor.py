@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import psutil
 
+from rekindle.contract import __version__
 from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.nvidia_driver import GpuReading
 from rekindle_service.machine.slots import Machine
@@ -157,7 +158,7 @@ def describe_machine(machine: Machine) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "torch": _version("torch"),
-        "rekindle": _version("rekindle"),
+        "rekindle": __version__,
         "load": round(os.getloadavg()[0], 2),
     }
 

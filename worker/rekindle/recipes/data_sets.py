@@ -17,8 +17,8 @@ try:  # every recipe imports this module before any other that needs one of thes
     from torchvision import datasets, transforms
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"recipes need {error.name}, which is not installed in {sys.executable}: install the extra `recipes`, by "
-        f"`{sys.executable} -m pip install '.[recipes]'` in the directory of rekindle",
+        f"recipes need {error.name}, which is not installed in {sys.executable}: install what all recipes need, "
+        f"by `{sys.executable} -m pip install torchvision torchmetrics scikit-learn`",
         name=error.name,
     ) from error
 

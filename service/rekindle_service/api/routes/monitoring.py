@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Iterable, Iterator
-from importlib.metadata import version
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Response
@@ -11,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from rekindle.contract import __version__
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.states import JobState
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
@@ -40,7 +40,7 @@ _JOB_GAUGES = {
 @router.get("/healthz")
 async def healthz() -> Health:
     """Check that the server responds."""  # a coroutine: it needs no thread, of which all may be busy
-    return Health(status="ok", version=version("rekindle"))
+    return Health(status="ok", version=__version__)
 
 
 @router.get("/readyz", responses={503: {"model": Readiness}})
@@ -107,7 +107,7 @@ class MetricsCollector(Collector):
 
 
 def _server(state: AppState) -> Iterator[Metric]:
-    yield InfoMetricFamily("rekindle_build", "Version of rekindle", {"version": version("rekindle")})
+    yield InfoMetricFamily("rekindle_build", "Version of rekindle", {"version": __version__})
     yield GaugeMetricFamily(
         "rekindle_start_time_seconds", "Start time of the server, in seconds since the epoch", state.started_at
     )

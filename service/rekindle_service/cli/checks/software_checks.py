@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ from rekindle.contract.environment import RUN_DIR, clean_environment
 from rekindle_service.cli.checks import Finding, ok, problem, warning
 from rekindle_service.cli.formatting import size
 
-PACKAGES = ("torch", "torchvision", "torchmetrics")
+OLDEST = {"torch": (2, 11), "torchvision": (0, 26), "torchmetrics": (1, 8)}
+"""The oldest supported version of each package that jobs import."""
 
 _TIMEOUT = 120  # seconds; a cold import from a slow disk
 _MIN_PYTHON = (3, 11)
@@ -52,35 +52,20 @@ def software(python: str) -> list[Finding]:
         why = stderr.splitlines()[-1] if stderr else str(error)
         return [problem("python", f"{python} cannot be run: {why}", "Name another one with --python.")]
     found = [check_python(python, tuple(facts["python"]))]
-    try:
-        minimum = minimum_versions()
-    except PackageNotFoundError:
-        minimum = {}
-        advice = "Install it in the checkout: python -m pip install -e ."
-        found.append(problem("rekindle", "runs from a checkout that is not installed", advice))
-    found += [check_package(name, facts["packages"][name], minimum.get(name, ())) for name in PACKAGES]
+    found += [check_package(name, facts["packages"][name], python) for name in OLDEST]
     found.append(check_gloo(facts["gloo"]))
     present = len(list(Path("/dev").glob("nvidia[0-9]*")))
     return found if facts["cuda"] is None else [*found, check_cuda(facts["cuda"], present)]
 
 
 def _probe(python: str) -> dict[str, Any]:
-    command = [python, "-P", "-W", "ignore", "-c", _PROBE, *PACKAGES]
+    command = [python, "-P", "-W", "ignore", "-c", _PROBE, *OLDEST]
     environment = {"GLOO_SOCKET_IFNAME": "lo", **clean_environment(os.environ)}  # as in a job
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=_TIMEOUT, check=True
     )
     facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1] if done.stdout else b"")
     return facts
-
-
-def minimum_versions() -> dict[str, tuple[int, ...]]:
-    """The oldest supported version of each package, as this distribution declares it.
-
-    Raises PackageNotFoundError where it is not installed.
-    """
-    declared = (re.match(r"([\w-]+)\s*>=\s*([\d.]+)", each) for each in requires("rekindle") or [])
-    return {found[1]: version_numbers(found[2]) for found in declared if found}
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
@@ -95,19 +80,18 @@ def check_python(python: str, version: tuple[int, ...]) -> Finding:
     return ok("python", detail) if version[:2] >= _MIN_PYTHON else problem("python", detail, advice)
 
 
-def check_package(name: str, found: dict[str, Any], minimum: tuple[int, ...]) -> Finding:
+def check_package(name: str, found: dict[str, Any], python: str) -> Finding:
     """Report a missing torch, which every job needs, as a problem, and packages of recipes as warnings."""
     bad = problem if name == "torch" else warning
-    required = ".".join(map(str, minimum))
-    wanted = f'"{name}>={required}"' if minimum else name
+    required = ".".join(map(str, OLDEST[name]))
+    install = f'{python} -m pip install -U "{name}>={required}"'
     if found["version"] is None:
-        return bad(name, "not installed", f"Install it: python -m pip install {wanted}")
+        return bad(name, "not installed", f"Install it: {install}")
     if found["error"] is not None:
         detail = f"{found['version']} is installed but cannot be loaded: {found['error']}"
         return bad(name, detail, "Reinstall torch, torchvision and torchmetrics, all from the same index.")
-    if version_numbers(found["version"]) < minimum:
-        advice = f"Upgrade it: python -m pip install -U {wanted}"
-        return bad(name, f"{found['version']} is older than {required}", advice)
+    if version_numbers(found["version"]) < OLDEST[name]:
+        return bad(name, f"{found['version']} is older than {required}", f"Upgrade it: {install}")
     return ok(name, found["version"])
 
 
