@@ -37,6 +37,7 @@ def result(*ranks, ending=Ending.RANK_FAILED, world=2, **more):
 
 
 ECC = ("AcceleratorError", "CUDA error: uncorrectable ECC error encountered\nmore")
+IDLE = "Expected to have finished reduction in the prior iteration before starting a new one. \nmore for rank 0: 2 3"
 UNSTORED = ("ResultNotStoredError", "the result is not stored: x")
 LEFT = Culprit(1, "rank 1 had finished", "train.py", 5)
 STOPPED = rank(0, ended_at=1.0, by=15, stopped=True)
@@ -185,6 +186,15 @@ def test_what_no_retry_can_cure_is_not_retryable():
     assert [name for name in certain if diagnose(result(rank(0, raised=(name, "x")))).retryable] == []
     assert diagnose(result(rank(0, raised=("ValueError", "x")))).retryable
     assert diagnose(result(rank(0, raised=UNSTORED))).retryable
+
+
+@pytest.mark.parametrize(
+    ("message", "saved", "retryable"),
+    [(IDLE, None, False), (IDLE, False, False), (IDLE, True, True), ("boom", None, True)],
+)
+def test_parameters_without_a_gradient_are_certain_to_fail_again_unless_something_was_saved(message, saved, retryable):
+    failed = result(rank(0, raised=("RuntimeError", message)), own_checkpoint_saved=saved)
+    assert diagnose(failed).retryable is retryable
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ HOUR = 3600.0
 
 
 def ended(klass, progress=NONE, *, at=None, ran=0.0, loaded=None, exception=None, line=1, by=None, retryable=True,
-          exit_code=None, resumed=False, **evidence):  # fmt: skip
-    place = {"exception": exception, "file": "train.py", "line": line} if exception else {}
+          exit_code=None, resumed=False, rank=None, **evidence):  # fmt: skip
+    place = {"exception": exception, "file": "train.py", "line": line, "rank": rank} if exception else {}
     outcome = Outcome(klass, "…", retryable=retryable, exit_code=exit_code, signal=by, evidence=evidence, **place)
     return EndedAttempt(outcome, progress, ran, at, loaded, resumed)
 
@@ -74,6 +74,7 @@ def test_every_class_of_outcome_has_an_action():
         ([raised()], 3, Retry(1.0, "failure 1 of 3")),
         ([raised()] * 2, 9, Stop(False, "the same exception twice")),
         ([raised(), LOST, raised()], 9, Stop(False, "the same exception twice")),
+        ([raised(rank=0), raised(rank=1)], 9, Stop(False, "the same exception twice")),
         ([raised(at=5), raised(at=40)], 9, Stop(False, "the same exception twice")),
         ([raised(), raised(line=2)], 9, Retry(2.0, "failure 2 of 9")),
         ([killed(by="SIGSEGV", at=7)] * 2, 9, Stop(False, "SIGSEGV twice at the same point")),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from rekindle.contract.job_options import LaunchMode
-from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.outcome import Outcome, OutcomeClass, SavedProgress
 from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.keeper.attempt_result import AttemptResult, Culprit, Ending, RankResult
 from rekindle.keeper.error_kinds import (
@@ -30,6 +30,11 @@ from rekindle.keeper.error_kinds import (
 _CERTAIN_BUGS = {
     "SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError", "ScriptMissingError",
 }  # fmt: skip
+_CERTAIN_AT_THE_START = (
+    "Expected to have finished reduction in the prior iteration",
+    "Expected to mark a variable ready only once",
+)
+"""What DistributedDataParallel says of a model some of whose parameters get no gradient, or get it twice."""
 _STORE_ERRORS = {"DistNetworkError", "DistStoreError"}
 _REJECTED_ARGUMENTS = 2  # argparse's exit code
 _IN_ARGPARSE = re.compile(r'argparse\.py", line \d+, in (error|exit)\b')
@@ -349,7 +354,7 @@ def _exception_outcome(rank: RankResult, error: RankError, result: AttemptResult
         exception=error.exception,
         file=error.file,
         line=error.line,
-        retryable=not _is_certain_bug(error),
+        retryable=not (_is_certain_bug(error) or _is_certain_without_progress(error, result.progress)),
         evidence=evidence,
     )
 
@@ -385,3 +390,8 @@ def _is_certain_bug(error: RankError) -> bool:
     """True where every attempt would end like this one: the script cannot be imported, or rejects its arguments."""
     rejects_arguments = error.exception == "SystemExit" and error.exit_code == _REJECTED_ARGUMENTS
     return error.exception in _CERTAIN_BUGS or (rejects_arguments and bool(_IN_ARGPARSE.search(error.traceback)))
+
+
+def _is_certain_without_progress(error: RankError, progress: SavedProgress) -> bool:
+    """True for a model that fails in its first steps; one that has saved progress may only fail with some data."""
+    return progress is not SavedProgress.KNOWN and error.message.startswith(_CERTAIN_AT_THE_START)

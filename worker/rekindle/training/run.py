@@ -19,6 +19,7 @@ from rekindle.contract.job_options import SnapshotPolicy
 from rekindle.training import process_group
 from rekindle.training.data_loading import Collate, KeyedDataset, data_loader, length_of, to_device
 from rekindle.training.drain import Drained, DrainSignal
+from rekindle.training.replicas import WeightSample, sample_weights
 from rekindle.training.reporter import reporter
 from rekindle.training.sampler import ElasticSampler, TrainingProgress, shard_range
 from rekindle.training.snapshots.async_saver import AsyncSaver, BestTracker
@@ -284,12 +285,18 @@ class Run:
             SnapshotSchedule(self._policy, time.monotonic(), self._env.failures),
             self._progress,
             partial(self._state.capture, shared=self._world.rank == 0 or self._strategy.is_sharded),
+            self._sample_weights,
             self._state.find_non_finite,
             self._best,
             saved=self._progress.position if on_disk else None,
         )
         saver.report_policy()
         return saver
+
+    def _sample_weights(self) -> WeightSample | None:
+        """Sample the weights that every rank should have alike; None where no two ranks should."""
+        is_replica = self._world.size > 1 and not self._strategy.is_sharded
+        return sample_weights(self._module) if is_replica else None
 
     def _begin_batches(self, dataset: Dataset[Any], global_batch: int, shuffle: bool) -> ElasticSampler:
         shard, shards = self._strategy.data_shard(self._world)

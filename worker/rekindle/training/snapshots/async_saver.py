@@ -9,6 +9,7 @@ from typing import Any
 
 from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.contract.run_dir.snapshot_dir import SnapshotScore, metric_of
+from rekindle.training.replicas import WeightSample
 from rekindle.training.reporter import reporter
 from rekindle.training.sampler import Position, TrainingProgress
 from rekindle.training.snapshots.snapshot_schedule import SnapshotSchedule
@@ -68,13 +69,14 @@ class BestTracker:
 class AsyncSaver:
     """Saves a run; every method is called by all ranks at the same step boundary.
 
-    ``capture`` returns the state that the ranks share and this rank's own.
+    ``capture`` returns the state that the ranks share and this rank's own, ``sample`` some of this rank's weights.
     """
 
     snapshots: Snapshots
     schedule: SnapshotSchedule
     progress: TrainingProgress
     capture: Callable[[], tuple[dict[str, Any], dict[str, Any]]]
+    sample: Callable[[], WeightSample | None]
     validator: Validator
     best: BestTracker
     saved: Position | None  # of the latest snapshot on disk
@@ -92,8 +94,9 @@ class AsyncSaver:
         shared, own = self.capture()
         self._score, self._position = None if to_shm else self.best.score_of(position[0]), position
         self.snapshots.async_save(
-            position[0], position[1], shared, own, validator=self.validator, score=self._score, to_shm=to_shm
-        )
+            position[0], position[1], shared, own, validator=self.validator, score=self._score,
+            sample=None if to_shm else self.sample(), to_shm=to_shm,
+        )  # fmt: skip
         now = time.monotonic()
         blocked = now - started
         if to_shm:

@@ -13,6 +13,7 @@ from typing import Any, cast
 from rekindle.contract.environment import RankEnv
 from rekindle.contract.run_dir.snapshot_dir import MODEL, SnapshotScore, best_step, rank_file, shard_file
 from rekindle.training.process_group import World, joined_world
+from rekindle.training.replicas import WeightSample
 from rekindle.training.reporter import reporter
 from rekindle.training.snapshots.directory import SnapshotStorage
 from rekindle.training.snapshots.dtensor_io import split_shards, unflatten
@@ -72,6 +73,7 @@ class Snapshots:
         self._write: Future[SaveResult] | None = None
         self._to_shm = False  # where ``_write`` goes
         self._notice = ""  # of the last failure
+        self._differs_since: int | None = None  # step of the first snapshot whose ranks had different weights
 
     @property
     def is_coordinator(self) -> bool:
@@ -117,13 +119,15 @@ class Snapshots:
         *,
         validator: Validator | None = None,
         score: SnapshotScore | None = None,
+        sample: WeightSample | None = None,
         to_shm: bool = False,
     ) -> None:
         """Copy the states and have them written by a thread: training may change them on return.
 
         Nothing may be ``pending``; ``wait`` returns the result. ``validator`` checks the copy of what this rank saves
         for all, and returns a reason not to commit it: weights that are not finite, say. The snapshot with the best
-        ``score`` is kept in addition to the latest ones.
+        ``score`` is kept in addition to the latest ones. A rank whose ``sample`` differs from that of rank 0 is
+        reported, since what it has trained is not saved.
 
         ``to_shm``: into shared memory, where the latest is kept, and ``restore`` takes it if it is later than the
         disk's. Where it does not fit, ``has_shm`` is false from then on, with a notice.
@@ -135,7 +139,7 @@ class Snapshots:
             raise RuntimeError("these snapshots have no directory in shared memory")
         files = self._copy(shared_state, rank_state)
         validate = partial(self._validate, validator, files)
-        staged = Staged(step, epoch, files, validate, self._staging.bytes, score)
+        staged = Staged(step, epoch, files, validate, self._staging.bytes, score, sample)
         self._write, self._to_shm = _in_thread(lambda: writer.write(staged)), to_shm
 
     def wait(self, timeout: float | None = None) -> SaveResult | None:
@@ -204,11 +208,23 @@ class Snapshots:
     def _report(self, result: SaveResult) -> None:
         if result.saved:
             reporter().update_status(snapshot_step=result.step)
+        if result.saved and result.differing:
+            self._warn_differing(result.differing, result.step)
+        elif result.saved:
             reporter().clear(self._notice)
-            self._notice = ""
+            self._notice, self._differs_since = "", None
         else:
             reassurance = "" if result.invalid else ", training continues"
             self._warn(f"snapshot {result.step} not saved{reassurance}: {result.problem}")
+
+    def _warn_differing(self, ranks: tuple[int, ...], step: int) -> None:
+        """Report replicas that have silently trained different models, and what may be the reason."""
+        self._differs_since = step if self._differs_since is None else self._differs_since
+        who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks, such as rank {ranks[0]},"
+        self._warn(
+            f"the weights of {who} differ from rank 0's since step {self._differs_since}, and a snapshot has only "
+            "rank 0's: was the model trained without run.model or DistributedDataParallel?"
+        )
 
     def _report_shm(self, result: SaveResult) -> None:
         if result.saved:

@@ -24,6 +24,7 @@ from rekindle.contract.run_dir.snapshot_dir import (
     shard_file,
 )
 from rekindle.training.process_group import World
+from rekindle.training.replicas import WeightSample, differing_ranks
 from rekindle.training.snapshots.directory import CACHE_TIMEOUT, SnapshotStorage, make_directory, verify, write_manifest
 from rekindle.training.snapshots.dtensor_io import KeyPath, ShardSlice, check_coverage, slices_of
 from rekindle.training.snapshots.shared_memory import check_free_space, request_space
@@ -59,6 +60,7 @@ class SaveResult:
     problem: str | None = None
     invalid: bool = False  # the problem is the state itself
     seconds: float = 0.0  # that writing took, as rank 0 measured it
+    differing: tuple[int, ...] = ()  # ranks whose weights are not those of rank 0, which are saved
 
     @property
     def saved(self) -> bool:
@@ -78,6 +80,7 @@ class Staged:
     validate: Callable[[], str | None]
     bytes: int  # that the tensors take
     score: SnapshotScore | None
+    sample: WeightSample | None = None  # of this rank's weights, where every rank should have the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ class RankWrite:
     problem: str | None = None  # this snapshot fails; the next may succeed
     error: str | None = None  # every snapshot would fail
     slices: dict[KeyPath, ShardSlice] | None = None  # of its shards, the first time that it has any
+    sample: WeightSample | None = None
 
 
 @dataclass(slots=True)
@@ -214,7 +218,7 @@ class SnapshotWriter:
             return RankWrite(problem=refusal) if self._proven else RankWrite(error=refusal)
         first_slices = slices_of(shards) if shards is not None and not self._proven else None
         self._proven = True
-        return RankWrite(files, slices=first_slices)
+        return RankWrite(files, slices=first_slices, sample=staged.sample)
 
     def _commit_or_discard(self, staged: Staged, writes: list[RankWrite], started: float) -> SaveResult | SnapshotError:
         """Commit what all ranks have written, or delete it. Rank 0 only."""
@@ -230,7 +234,8 @@ class SnapshotWriter:
             if not problems:
                 self.check_owner()
                 self._commit(staged, writes)
-                return SaveResult(staged.step, seconds=time.monotonic() - started)
+                differing = tuple(differing_ranks([each.sample for each in writes]))
+                return SaveResult(staged.step, seconds=time.monotonic() - started, differing=differing)
         except SnapshotError as error:
             self.storage.discard(staged.step)
             return error
