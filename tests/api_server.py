@@ -21,6 +21,7 @@ from rekindle_service.access.permissions import Identity, Scope, Via
 from rekindle_service.api.app import create_app
 from rekindle_service.api.dependencies import AppState
 from rekindle_service.config.home import Home
+from rekindle_service.config.settings import RetentionRules
 from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
@@ -29,7 +30,6 @@ from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.machine.slots import find_machine
 from rekindle_service.retention.deletions import Deletions
 from rekindle_service.retention.pruner import Pruner
-from rekindle_service.retention.rules import Rules
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
@@ -85,7 +85,7 @@ def api_server(root: Path, *, private_jobs: bool = False) -> Iterator[ApiServer]
         machine=machine,
         devices=DeviceStates(store, machine, DeviceHealth()),
         monitor=MachineMonitor(machine, home.root),
-        retention=Pruner(home, store, Deletions(home), Rules(keep_bundles_days=7)),
+        retention=Pruner(home, store, Deletions(home), RetentionRules(keep_bundles_days=7)),
         submitter=Submitter(store, home, launchers),
         access=AccessControl(store, TOKEN, private_jobs=private_jobs),
         host="127.0.0.1",

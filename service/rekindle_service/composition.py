@@ -38,7 +38,6 @@ from rekindle_service.machine.slots import find_machine
 from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.retention.pruner import Pruner
-from rekindle_service.retention.rules import Rules
 from rekindle_service.scheduler.device_watch import DeviceWatch
 from rekindle_service.scheduler.displacer import DisplacementRules
 from rekindle_service.scheduler.reconciler import Reconciler
@@ -130,7 +129,7 @@ class ServerParts:
 
     def _app_state(self, token: str) -> AppState:
         settings, reconciler = self._settings, self._reconciler
-        retention = Pruner(self._home, self._store, reconciler.deletions, Rules.of(settings))
+        retention = Pruner(self._home, self._store, reconciler.deletions, settings)
         return AppState(
             home=self._home,
             store=self._store,

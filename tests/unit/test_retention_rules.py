@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from rekindle_service.retention.rules import ItemKind, PruneItem, Rules, SpareSnapshot, StoredJob, plan_jobs
+from rekindle_service.config.settings import RetentionRules as Rules
+from rekindle_service.retention.rules import ItemKind, PruneItem, SpareSnapshot, StoredJob, plan_jobs
 
 DAY = 24 * 3600.0
 NOW = 1000 * DAY

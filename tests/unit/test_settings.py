@@ -6,7 +6,7 @@ from pydantic_settings import SettingsError
 
 from rekindle.contract.field_texts import field_texts
 from rekindle_service.config.client_settings import ClientSettings
-from rekindle_service.config.settings import Settings, unknown_variables, usable_cores
+from rekindle_service.config.settings import RetentionRules, Settings, unknown_variables, usable_cores
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_misspelt_variable_is_found_with_the_right_name_and_those_of_jobs_are_
 
 
 def test_every_setting_is_described_by_sentences_with_its_default():
-    texts = {**field_texts(ClientSettings), **field_texts(Settings)}
+    texts = {**field_texts(ClientSettings), **field_texts(RetentionRules), **field_texts(Settings)}
     for name, field in Settings.model_fields.items():
         assert texts[name].endswith("."), name
         shown = field.default not in (None, "", (), {}) and field.default_factory is None

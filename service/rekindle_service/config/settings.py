@@ -57,7 +57,30 @@ class PriorityCeilings(BaseModel):
         return self.people.get(person, self.admin if is_admin else self.submit)
 
 
-class Settings(ClientSettings):
+class RetentionRules(BaseModel):
+    """How long things are kept, in days, and how much space the jobs may take. None: for ever, and any."""
+
+    keep_jobs_days: Days = None
+    """Number of days after which finished jobs are deleted with all files. Default: never."""
+    keep_snapshots_days: Days = None
+    """Number of days after which a finished job keeps only its latest, best and pinned snapshots. Default: never."""
+    keep_logs_days: Days = None
+    """Number of days after which output and metrics of finished jobs are removed. Default: never."""
+    keep_events_days: Days = None
+    """Number of days after which events of finished and deleted jobs are removed. Default: never."""
+    keep_audit_days: Days = None
+    """Number of days after which entries of the audit log are removed. Default: never."""
+    keep_bundles_days: Days = None
+    """Number of days after which uploaded code that no job refers to is removed. Default: never."""
+    owner_bytes: int | None = Field(None, ge=0, le=1 << 62)
+    """Maximum number of bytes of the jobs of one person; above it, what finished jobs can spare is removed. Default: no
+    limit."""
+    jobs_bytes: int | None = Field(None, ge=0, le=1 << 62)
+    """Maximum number of bytes of all jobs together; above it, what finished jobs can spare is removed. Default: no
+    limit."""
+
+
+class Settings(RetentionRules, ClientSettings):
     """``Settings(port=0)`` is how a flag is given; what is not given comes from the environment or the file.
 
     Raises pydantic's ValidationError for a value out of range or an unknown name, SettingsError for a file that is
@@ -98,15 +121,15 @@ class Settings(ClientSettings):
     spare_memory: int = Field(4 << 30, ge=0)
     """Free memory of the machine in bytes below which no process is kept ready."""
     quotas: dict[str, Quota] = Field(default_factory=dict)
-    """Limits by owner, `*` for all others: `slots` held at once and `queued` jobs, as in `{"*": {"slots": 4, "queued":
-    100}}`. Default: no limits."""
+    """Limits by owner, `*` for all others: `slots` held at once and `queued` jobs, as in
+    `{"*": {"slots": 4, "queued": 100}}`. Default: no limits."""
     max_queued: int = Field(100_000, ge=1)
     """Maximum number of jobs in the queue."""
     fair_share_days: float = Field(7, gt=0, le=365)
     """Number of days after which the use of slots counts half in the order of the queue."""
     max_priority: PriorityCeilings = Field(default_factory=PriorityCeilings)
-    """Highest priority that people may give their jobs, by scope and by person, as in `{"submit": 100, "people":
-    {"ann": 500}}`. Default: 100 with the scope `submit`, 1000 with `admin`."""
+    """Highest priority that people may give their jobs, by scope and by person, as in
+    `{"submit": 100, "people": {"ann": 500}}`. Default: 100 with the scope `submit`, 1000 with `admin`."""
     preemption: Preemption = "own"
     """Which running jobs of lower priority a waiting job stops; they resume later: `own`, those of its own owner;
     `all`, everybody's; `off`, none."""
@@ -120,24 +143,8 @@ class Settings(ClientSettings):
     """Number of seconds between two calls of `squeue`, each for all jobs together."""
     log_bytes: int | None = Field(1_000_000_000, ge=MIN_LOG_BYTES)
     """Maximum size of each log of a rank in bytes; the first eighth and the latest output are kept."""
-    keep_jobs_days: Days = None
-    """Number of days after which finished jobs are deleted with all files. Default: never."""
-    keep_snapshots_days: Days = None
-    """Number of days after which a finished job keeps only its latest, best and pinned snapshots. Default: never."""
-    keep_logs_days: Days = None
-    """Number of days after which output and metrics of finished jobs are removed. Default: never."""
-    keep_events_days: Days = None
-    """Number of days after which events of finished and deleted jobs are removed. Default: never."""
-    keep_audit_days: Days = None
-    """Number of days after which entries of the audit log are removed. Default: never."""
     keep_bundles_days: Days = 7
     """Number of days after which uploaded code that no job refers to is removed."""
-    owner_bytes: int | None = Field(None, ge=0)
-    """Maximum number of bytes of the jobs of one person; above it, what finished jobs can spare is removed. Default: no
-    limit."""
-    jobs_bytes: int | None = Field(None, ge=0)
-    """Maximum number of bytes of all jobs together; above it, what finished jobs can spare is removed. Default: no
-    limit."""
     backup_hours: float = Field(24, ge=0)
     """Number of hours between two backups of the database into `backups` in the home; 0 makes none."""
     backups_kept: int = Field(7, ge=1, le=1000)

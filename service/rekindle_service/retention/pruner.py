@@ -15,6 +15,7 @@ from rekindle.contract.run_dir.snapshot_dir import NO_SNAPSHOTS, Manifest, Snaps
 from rekindle.contract.safe_open import directory_beneath, open_beneath, stat_beneath
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.config.home import DELETED, Home
+from rekindle_service.config.settings import RetentionRules
 from rekindle_service.jobs.actions import SNAPSHOTS_LOCK
 from rekindle_service.jobs.packaging.code_manifest import describe_file
 from rekindle_service.jobs.packaging.code_sources import Bundles, bundle_id_of
@@ -25,7 +26,6 @@ from rekindle_service.retention.rules import (
     ItemKind,
     PruneFailure,
     PruneItem,
-    Rules,
     SpareSnapshot,
     StoredJob,
     plan_jobs,
@@ -50,7 +50,7 @@ class Pruner:
     ``deletions`` are the reconciler's, which starts and closes them; the measuring of the disk is the pruner's own.
     """
 
-    def __init__(self, home: Home, store: Store, deletions: Deletions, rules: Rules) -> None:
+    def __init__(self, home: Home, store: Store, deletions: Deletions, rules: RetentionRules) -> None:
         self.rules = rules
         self.deletions = deletions
         self.usage = DiskMeter(home, store)
@@ -62,7 +62,7 @@ class Pruner:
 
     # --- what would be removed
 
-    def plan(self, rules: Rules, owner: str | None = None) -> list[PruneItem]:
+    def plan(self, rules: RetentionRules, owner: str | None = None) -> list[PruneItem]:
         """What ``rules`` remove now. ``owner``: only of their jobs, and neither bundles nor rows."""
         now = time.time()
         entries = {entry.id: entry for entry in self._store.retention.jobs() if owner in (None, entry.owner)}
@@ -103,14 +103,14 @@ class Pruner:
         found = (stat_beneath(run_dir.root, path) for path in _logs(run_dir))
         return sum(status.st_blocks * BLOCK_BYTES for status in found if status is not None)
 
-    def _plan_bundles(self, rules: Rules, now: float) -> Iterator[PruneItem]:
+    def _plan_bundles(self, rules: RetentionRules, now: float) -> Iterator[PruneItem]:
         if rules.keep_bundles_days is None:
             return
         reason = f"no job refers to it and it was not used for {rules.keep_bundles_days:g} days (keep_bundles_days)"
         for path in self._bundles.unused(self._store.bundles_in_use(), now - rules.keep_bundles_days * _DAY):
             yield _item(ItemKind.BUNDLE, reason, name=bundle_id_of(path), size=measure_directory(path))
 
-    def _plan_rows(self, rules: Rules, now: float) -> Iterator[PruneItem]:
+    def _plan_rows(self, rules: RetentionRules, now: float) -> Iterator[PruneItem]:
         rows = self._store.retention
         if rules.keep_events_days is not None:
             count = rows.old_events(now - rules.keep_events_days * _DAY, self._needed_tombstones())
@@ -128,7 +128,7 @@ class Pruner:
 
     # --- removing
 
-    def prune(self, rules: Rules, owner: str | None = None) -> tuple[list[PruneItem], list[PruneFailure]]:
+    def prune(self, rules: RetentionRules, owner: str | None = None) -> tuple[list[PruneItem], list[PruneFailure]]:
         """Remove what ``plan`` returns; what could not be removed comes with the reason."""
         removed: list[PruneItem] = []
         failures: list[PruneFailure] = []
@@ -145,7 +145,7 @@ class Pruner:
         self._record(removed)
         return removed, failures
 
-    def _remove(self, item: PruneItem, rules: Rules) -> str | None:
+    def _remove(self, item: PruneItem, rules: RetentionRules) -> str | None:
         """Remove an item; returns None, or why it was not removed."""
         match item.kind:
             case ItemKind.JOB:
@@ -219,7 +219,7 @@ class Pruner:
         if time.monotonic() - self._pruned_at < _INTERVAL and self._home.lack_of_space() is None:
             return
         self._pruned_at = time.monotonic()
-        space_alone = Rules(owner_bytes=self.rules.owner_bytes, jobs_bytes=self.rules.jobs_bytes)
+        space_alone = RetentionRules(owner_bytes=self.rules.owner_bytes, jobs_bytes=self.rules.jobs_bytes)
         self.prune(self.rules if self._trusts_clock(time.time()) else space_alone)
 
     def _trusts_clock(self, now: float) -> bool:

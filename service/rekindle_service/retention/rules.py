@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
 
 from rekindle.contract.field_texts import DESCRIBED
+from rekindle_service.config.settings import RetentionRules
 
 _DAY = 24 * 3600
 
@@ -20,25 +20,6 @@ class ItemKind(StrEnum):
     BUNDLE = "bundle"  # uploaded code
     EVENTS = "events"  # rows: what happened to jobs
     AUDIT = "audit"  # rows: who did what
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How long things are kept, in days, and how much space the jobs may take. None: for ever, and any."""
-
-    keep_jobs_days: float | None = None
-    keep_snapshots_days: float | None = None
-    keep_logs_days: float | None = None
-    keep_events_days: float | None = None
-    keep_audit_days: float | None = None
-    keep_bundles_days: float | None = None
-    owner_bytes: int | None = None
-    jobs_bytes: int | None = None
-
-    @classmethod
-    def of(cls, source: object) -> Self:
-        """The rules that ``source``, settings or a request, has in fields of the same names."""
-        return cls(**{each.name: getattr(source, each.name) for each in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +88,7 @@ LogBytesOf = Callable[[StoredJob], int]
 
 
 def plan_jobs(
-    jobs: Sequence[StoredJob], rules: Rules, now: float, snapshots: SnapshotsOf, log_bytes: LogBytesOf
+    jobs: Sequence[StoredJob], rules: RetentionRules, now: float, snapshots: SnapshotsOf, log_bytes: LogBytesOf
 ) -> list[PruneItem]:
     """List what is removed of the jobs: by age first, then, where a limit of space is exceeded still, the oldest first.
 
@@ -155,7 +136,7 @@ def _finished(jobs: Iterable[StoredJob]) -> list[StoredJob]:
 
 
 def _by_age(
-    job: StoredJob, rules: Rules, now: float, snapshots: SnapshotsOf, log_bytes: LogBytesOf
+    job: StoredJob, rules: RetentionRules, now: float, snapshots: SnapshotsOf, log_bytes: LogBytesOf
 ) -> Iterator[PruneItem]:
     age = now - (job.ended_at or now)
     if _older(age, rules.keep_jobs_days) and not job.pinned:
@@ -170,7 +151,7 @@ def _by_age(
         yield _item(ItemKind.LOGS, job, job.name, size, reason)
 
 
-def _groups(jobs: Sequence[StoredJob], rules: Rules) -> Iterator[tuple[int, list[StoredJob], str]]:
+def _groups(jobs: Sequence[StoredJob], rules: RetentionRules) -> Iterator[tuple[int, list[StoredJob], str]]:
     """Each limit of space with the jobs that it is about, and its reason."""
     if rules.owner_bytes is not None:
         by_owner: dict[str | None, list[StoredJob]] = defaultdict(list)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from rekindle_service.config.settings import RetentionRules
 from rekindle_service.retention.disk_usage import KindBytes
 from rekindle_service.retention.rules import PruneFailure, PruneItem
 from rekindle_service.schemas.fields import ApiModel, Page, RequestModel, ResponseModel, Timestamp
@@ -79,33 +80,13 @@ class JobUsage(ApiModel):
     """Bytes by kind; null where they are not measured yet."""
 
 
-Days = Annotated[float | None, Field(ge=0, le=36_500)]
-Bytes = Annotated[int | None, Field(ge=0, le=1 << 62)]
-
-
-class PruneRequest(RequestModel):
+class PruneRequest(RetentionRules, RequestModel):
     """What to remove. Without any rule those of the settings apply."""
 
     dry_run: bool = True
     """List what would be removed, and remove nothing."""
     owner: Annotated[str | None, Field(max_length=200)] = None
     """Only jobs of this person; default: of everybody for administrators, else your own."""
-    keep_jobs_days: Days = None
-    """Remove finished jobs with all files after this number of days; default: keep them."""
-    keep_snapshots_days: Days = None
-    """Days after which a finished job keeps only its latest, best and pinned snapshots; default: keep all."""
-    keep_logs_days: Days = None
-    """Remove output and metrics of finished jobs after this number of days; default: keep them."""
-    keep_events_days: Days = None
-    """Remove events of finished and deleted jobs after this number of days; default: keep them."""
-    keep_audit_days: Days = None
-    """Remove entries of the audit log after this number of days; default: keep them."""
-    keep_bundles_days: Days = None
-    """Remove uploaded code that no job refers to after this number of days; default: keep it."""
-    owner_bytes: Bytes = None
-    """Bytes for the jobs of one person; above it, what finished jobs can spare is removed. Default: no limit."""
-    jobs_bytes: Bytes = None
-    """Bytes for all jobs together; above it, what finished jobs can spare is removed. Default: no limit."""
 
 
 class PruneResult(Page[PruneItem]):

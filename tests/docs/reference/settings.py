@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from docs.reference.json_schema import Schema, default, limits, type_name
 from docs.reference.markdown import GENERATED, code, table
-from rekindle_service.config.settings import Settings
+from rekindle_service.config.settings import RetentionRules, Settings
 
 _COMPUTED = {"home": "`~/.rekindle`", "cpu_slots": "the cores that the server may use"}
 _PAGE = re.compile(r"\b(docs|deploy)/(\w+\.md)")
@@ -33,7 +33,9 @@ def lines() -> Iterator[str]:
     yield from ("# Settings", "", GENERATED, "", *_INTRODUCTION.splitlines(), "")
     schemas = Settings.model_json_schema()["properties"]
     header = ("setting", "environment", "value", "default", "means")
-    yield from table(header, (_row(name, schema) for name, schema in schemas.items()))
+    yield from table(
+        header, (_row(name, schemas[name]) for name in sorted(schemas, key=RetentionRules.model_fields.__contains__))
+    )
 
 
 def _row(name: str, schema: Schema) -> tuple[str, str, str, str, str]:

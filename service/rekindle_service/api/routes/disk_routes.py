@@ -13,7 +13,7 @@ from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problems import ApiError
 from rekindle_service.retention.disk_usage import KindBytes, OwnerBytes
-from rekindle_service.retention.rules import PruneFailure, PruneItem, Rules
+from rekindle_service.retention.rules import PruneFailure, PruneItem
 from rekindle_service.schemas.disk_json import (
     DiskUsage,
     JobUsage,
@@ -110,9 +110,8 @@ def prune(state: AppStateDep, identity: IdentityDep, body: PruneRequest) -> Prun
     Other people than administrators prune their own jobs.
     """
     owner = _prunable_owner(identity, body)
-    rules = Rules.of(body)
-    if rules == Rules():
-        rules = state.retention.rules
+    given = body.model_dump(exclude={"dry_run", "owner"}, exclude_none=True)
+    rules = body if given else state.retention.rules
     if body.dry_run:
         return _result(state.retention.plan(rules, owner), [], dry_run=True)
     removed, failures = state.retention.prune(rules, owner)
