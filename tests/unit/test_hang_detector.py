@@ -95,3 +95,21 @@ def test_what_may_end_by_itself_has_more_time_without_a_limit(tmp_path: Path, mo
         watched.sample_after(1.0)
     assert not watched.detected_within(50)
     assert watched.detected_within(20)
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_a_rank_that_ends_while_its_stacks_are_awaited_is_observed_once(tmp_path: Path, exit_code: int) -> None:
+    attempt, own = AttemptDir(tmp_path), ProcessIdentity.own()
+    ranks = [RankResult(number, number, own.pid, own.start_time) for number in range(2)]
+    for rank in ranks:
+        attempt.rank(rank.rank).root.mkdir(parents=True)
+    ranks[0].ended_at, ranks[0].exit_code = time.monotonic(), 1
+
+    def end(_seconds: float) -> None:
+        attempt.rank(1).stacks.write_text("a last dump")
+        ranks[1].ended_at, ranks[1].exit_code = time.monotonic(), exit_code
+
+    seen = HangDetector(attempt, tmp_path, None, tmp_path / "pace.json").observe_failure(ranks, end)
+    assert seen.running == []
+    assert [each.sample.rank for each in seen.failed] == ([0, 1] if exit_code else [0])
+    assert [each.rank for each in seen.finished] == ([] if exit_code else [1])

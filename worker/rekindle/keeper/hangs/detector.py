@@ -200,13 +200,15 @@ class HangDetector:
         return find_missing_peer(seen.failed, seen.running, seen.finished)
 
     def observe_failure(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> WorldObservation:
-        """Positions of the ranks now that one has failed."""
+        """Positions of the ranks now that one has failed; one that ends while its stacks are awaited is not running."""
         all_ranks = list(ranks)
         running = [rank for rank in all_ranks if rank.ended_at is None and not rank.finished and rank.error is None]
         world = {rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank)) for rank in running}
         observed, _ = self._observe(running, world, wait)
         failed = [self._failed(rank) for rank in all_ranks if rank.failed]
-        return WorldObservation(failed, observed, self._finished(all_ranks))
+        ended = {rank.rank for rank in all_ranks if rank.failed or rank.finished}
+        still_running = [each for each in observed if each.sample.rank not in ended]
+        return WorldObservation(failed, still_running, self._finished(all_ranks))
 
     def observe_hang(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> WorldObservation:
         """Positions of the ranks in a hang, by the latest sample."""
