@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import ExitStack, closing
 from functools import partial
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import structlog
@@ -28,7 +29,12 @@ from rekindle_service.launch.local.interpreter import (
     InterpreterCheck,
     unreachable_interpreter,
 )
-from rekindle_service.launch.local.local_launcher import KeeperLauncher, default_keys, prepare_worker_path
+from rekindle_service.launch.local.local_launcher import (
+    KeeperLauncher,
+    default_keys,
+    prepare_worker_copy,
+    remove_worker_copies,
+)
 from rekindle_service.launch.local.spare_keepers import SpareKeepers
 from rekindle_service.launch.registry import Launchers
 from rekindle_service.machine.gpu_report import GpuProbe
@@ -70,10 +76,12 @@ class ServerParts:
         self._devices = DeviceStates(store, self._machine, DeviceHealth())
         self._watch_devices()
         self._spares = self._spare_keepers()
-        affinity, worker_path = Affinity(settings.affinity), prepare_worker_path(home)
+        affinity, worker_path = Affinity(settings.affinity), prepare_worker_copy(home)
+        if not store.holding():
+            remove_worker_copies(worker_path)
         self._keepers = KeeperLauncher(home, self._machine, worker_path, isolation, affinity, self._spares)
-        python = _interpreter_check(isolation, home)
-        parts = LauncherParts(store, home, settings, self._machine, isolation, self._keepers, python)
+        python = _interpreter_check(isolation, home, worker_path)
+        parts = LauncherParts(store, home, settings, self._machine, isolation, worker_path, self._keepers, python)
         self._launchers = Launchers.create(parts)
         self._reconciler = stack.enter_context(closing(self._make_reconciler()))
         self.state = self._app_state(token)
@@ -201,10 +209,10 @@ def own_home(home: Home, stack: ExitStack) -> str:
     return token
 
 
-def _interpreter_check(isolation: Isolation, home: Home) -> InterpreterCheck:
+def _interpreter_check(isolation: Isolation, home: Home, worker_path: Path) -> InterpreterCheck:
     """A server whose own interpreter is hidden from jobs starts: a job may name another one."""
     try:
-        unreachable = unreachable_interpreter(isolation, home)
+        unreachable = unreachable_interpreter(isolation, home, worker_path)
     except OSError as error:
         raise _unusable(home, error) from error
     if unreachable is not None:

@@ -1,15 +1,23 @@
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import rekindle
 from job_examples import a_job, cpu_machine, gpu_machine, names_in
 from rekindle_service.config.home import Home
-from rekindle_service.launch.local import interpreter
+from rekindle_service.launch.local import interpreter, local_launcher
 from rekindle_service.launch.local.interpreter import InterpreterCheck
-from rekindle_service.launch.local.local_launcher import KeeperLauncher, keeper_environment, prepare_worker_path
+from rekindle_service.launch.local.local_launcher import (
+    KeeperLauncher,
+    keeper_environment,
+    prepare_worker_copy,
+    remove_worker_copies,
+)
 
 
 @pytest.fixture
@@ -119,7 +127,7 @@ def test_a_keeper_is_started_apart_from_the_server(home):
     (run_dir.code / "rekindle.py").write_text("raise SystemExit('shadowed')")
     (run_dir.code / "json.py").write_text("raise SystemExit('shadowed')")
     run_dir.spec.write_text("{}")
-    launcher = KeeperLauncher(home, cpu_machine(1), prepare_worker_path(home))
+    launcher = KeeperLauncher(home, cpu_machine(1), prepare_worker_copy(home))
     with launcher(job) as process:
         assert os.getsid(process.pid) == process.pid
         assert Path(f"/proc/{process.pid}/cwd").readlink() == run_dir.code
@@ -131,12 +139,37 @@ def test_a_keeper_is_started_apart_from_the_server(home):
     assert run_dir.keeper_log.stat().st_mode & 0o777 == 0o600
 
 
-def test_another_interpreter_finds_rekindle_and_nothing_else_of_this_installation(home, tmp_path):
-    home.worker_path.mkdir()
-    (home.worker_path / "rekindle").symlink_to("/nowhere")  # of an older installation
-    path = prepare_worker_path(home)
+def test_another_interpreter_finds_a_copy_of_rekindle_and_nothing_else_of_this_installation(home):
+    path = prepare_worker_copy(home)
     assert names_in(path) == ["rekindle"]
-    assert (path / "rekindle").resolve() == Path(rekindle.__file__).parent.resolve()
+    command = [sys.executable, "-P", "-S", "-c", "import rekindle.contract; print(rekindle.__file__)"]
+    found = subprocess.run(command, env={"PYTHONPATH": str(path)}, capture_output=True, text=True, check=True)
+    assert found.stdout == f"{path / 'rekindle' / '__init__.py'}\n"
+    assert prepare_worker_copy(home) == path
+
+
+def test_a_copy_that_was_changed_or_half_written_is_made_again(home):
+    path = prepare_worker_copy(home)
+    module = path / "rekindle" / "__init__.py"
+    sound = module.read_bytes()
+    for change in (lambda: module.write_bytes(b""), module.unlink, (path / "rekindle" / "json.py").touch):
+        change()
+        assert prepare_worker_copy(home) == path
+        assert module.read_bytes() == sound
+        assert not (path / "rekindle" / "json.py").exists()
+    assert names_in(home.worker_copies) == [path.name]
+
+
+def test_another_version_gets_a_copy_of_its_own_and_the_old_one_goes_when_no_job_runs(home, tmp_path, monkeypatch):
+    first = prepare_worker_copy(home)
+    shutil.copytree(Path(rekindle.__file__).parent, tmp_path / "rekindle")
+    (tmp_path / "rekindle" / "new.py").touch()
+    found = SimpleNamespace(submodule_search_locations=[str(tmp_path / "rekindle")])
+    monkeypatch.setattr(local_launcher, "find_spec", lambda _: found)
+    second = prepare_worker_copy(home)
+    assert sorted(names_in(home.worker_copies)) == sorted([first.name, second.name])
+    remove_worker_copies(second)
+    assert names_in(home.worker_copies) == [second.name]
 
 
 def test_the_launch_of_an_interpreter_that_is_missing_names_it(home):
@@ -144,4 +177,4 @@ def test_the_launch_of_an_interpreter_that_is_missing_names_it(home):
     run_dir = home.run_dir(job.id)
     run_dir.code.mkdir(parents=True)
     with pytest.raises(FileNotFoundError, match="/nowhere/python"):
-        KeeperLauncher(home, cpu_machine(1), prepare_worker_path(home))(job)
+        KeeperLauncher(home, cpu_machine(1), prepare_worker_copy(home))(job)

@@ -25,7 +25,7 @@ from rekindle_service.launch.isolation import job_isolation
 from rekindle_service.launch.isolation.job_isolation import IsolationError, isolation_of
 from rekindle_service.launch.isolation.sandbox import Sandbox
 from rekindle_service.launch.local.interpreter import InterpreterCheck, unreachable_interpreter
-from rekindle_service.launch.local.local_launcher import prepare_worker_path
+from rekindle_service.launch.local.local_launcher import prepare_worker_copy
 from security.isolated_server import client_of, isolated_server, needs_bubblewrap, needs_root, open_home
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -148,7 +148,7 @@ def check_report(job: IsolatedJob) -> None:
     sandboxed = "sandbox" in settings
     assert found["uid"] == uid
     assert set(found["read"].values()) <= DENIED, found["read"]
-    assert found["list_home"] in (None, ["runs", "worker-path"])
+    assert found["list_home"] in (None, ["runs", "worker-copy"])
     assert found["list_runs"] in (None, [job.id])
     assert found["write_worker_path"] in DENIED
     assert found["write_system"] in DENIED
@@ -246,7 +246,7 @@ def test_a_library_that_the_job_preloads_is_not_loaded_outside_of_its_sandbox(tm
 @needs_bubblewrap
 def test_a_sandbox_hides_a_home_that_is_reached_by_a_link(tmp_path: Path) -> None:
     real = Home(tmp_path / "real")
-    for directory in (real.worker_path, real.runs / "a" / "code", real.runs / "a" / "tmp"):
+    for directory in (real.worker_copies, real.runs / "a" / "code", real.runs / "a" / "tmp"):
         directory.mkdir(parents=True)
     real.token.write_text("secret")
     (tmp_path / "link").symlink_to("real")
@@ -305,13 +305,14 @@ def test_an_interpreter_that_jobs_cannot_start_is_found_before_any_job_fails(
     with open_home() as directory:
         home = Home(directory)
         home.create(traversable=True)
-        prepare_worker_path(home)
         closed = directory.parent / "closed"
         closed.mkdir(mode=0o700)
         python = closed / "python"
         python.symlink_to(sys.executable)
         monkeypatch.setattr(sys, "executable", str(python))
-        unreachable = unreachable_interpreter(isolation_of(Settings(home=directory, **settings), home), home)
+        unreachable = unreachable_interpreter(
+            isolation_of(Settings(home=directory, **settings), home), home, prepare_worker_copy(home)
+        )
         assert unreachable is not None
         assert "as the user nobody" in unreachable
         error = InterpreterCheck(isolated=True, unreachable=unreachable)(str(python))

@@ -45,8 +45,7 @@ class Home:
         self.experiments = root / "experiments"  # one file each; see ``experiments.experiment_records``
         self.backups = root / "backups"  # of the database
         self.bundles = root / "bundles"  # uploaded code, each bundle unpacked in a directory named by its hash
-        self.worker_path = root / "worker-path"  # holds ``rekindle`` alone, for the PYTHONPATH of other interpreters
-        self.cluster_worker = root / "worker-copy"  # ``rekindle`` for nodes of a cluster, one directory per version
+        self.worker_copies = root / "worker-copy"  # ``rekindle`` for the interpreters of jobs, a directory per version
 
     def run_dir(self, job_id: str) -> RunDir:
         """The run directory of a job. Raises ValueError for what is no job id, so no request can name a path."""
@@ -114,7 +113,7 @@ class Home:
         """Close to others what a server of other settings has left open behind a closed directory."""
         for entry in os.scandir(self.root):
             mode = entry.stat(follow_symlinks=False).st_mode & 0o777
-            if mode & _OPEN_TO_OTHERS and not entry.is_symlink() and entry.name not in ("runs", "worker-path"):
+            if mode & _OPEN_TO_OTHERS and not entry.is_symlink() and entry.name not in ("runs", "worker-copy"):
                 Path(entry.path).chmod(mode & ~_OPEN_TO_OTHERS)
 
     def lock(self) -> "HomeLock":

@@ -51,6 +51,7 @@ class LauncherParts:
     settings: Settings
     machine: Machine
     isolation: Isolation
+    worker_path: Path
     start_keeper: KeeperStarter
     check_python: Callable[[str], FieldError | None]
 

@@ -65,7 +65,7 @@ def report() -> dict[str, object]:
         "list_home": names(HOME),
         "list_runs": names(HOME / "runs"),
         "write_home": attempt((HOME / "evil").touch),
-        "write_worker_path": attempt((HOME / "worker-path" / "json.py").touch),
+        "write_worker_path": attempt(lambda: (next((HOME / "worker-copy").iterdir()) / "json.py").touch()),
         "write_system": attempt(Path("/usr/local/evil").touch),
         "other_run": {name: attempt((OTHER_RUN / name).read_bytes) for name in ("spec.json", "journal.jsonl")},
         "other_run_write": attempt((OTHER_RUN / "intent.json").unlink),

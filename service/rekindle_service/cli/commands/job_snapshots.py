@@ -108,9 +108,12 @@ def _export(home: Home, job: Job, target: Path, step: int | None, *, force: bool
     command += [str(home.run_dir(job["id"]).snapshots), str(target), "--job", job["id"]]
     command += [] if step is None else ["--step", str(step)]
     command += ["--force"] if force else []
-    environment = {**clean_environment(os.environ), "PYTHONPATH": str(home.worker_path), "CUDA_VISIBLE_DEVICES": ""}
+    from rekindle_service.launch.local.local_launcher import prepare_worker_copy  # no other command needs it
+
     text: Any = {"encoding": "utf-8", "errors": "replace"}
     try:
+        path = str(prepare_worker_copy(home))
+        environment = {**clean_environment(os.environ), "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
         done = subprocess.run(
             command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False, **text
         )

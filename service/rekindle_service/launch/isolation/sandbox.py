@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 from rekindle.contract.run_dir.paths import RunDir
@@ -55,7 +54,7 @@ class Sandbox:
             *_each("--ro-bind-try", _expand(self.read, user_home)),
             *_each("--bind-try", _expand(self.write, user_home)),
             *_hide([os.path.realpath(self.home.root)]),
-            *_each("--ro-bind", [str(self.home.worker_path)]),
+            *_each("--ro-bind", [str(self.home.worker_copies)]),
             *("--dir", str(home_inside(user_home))),
             *_each("--bind", [str(run_dir.root), str(tmp)]),
             *("--chdir", str(run_dir.code)),
@@ -118,18 +117,13 @@ def _expand(paths: Iterable[str], user_home: Path) -> list[str]:
     return [str(user_home) + path[1:] if path == "~" or path.startswith("~/") else path for path in paths]
 
 
-def _packages() -> list[str]:
-    spec = find_spec("rekindle")
-    return [] if spec is None else list(spec.submodule_search_locations or [])
-
-
 @cache
 def _own_paths() -> tuple[str, ...]:
-    """Paths of this server's interpreter and packages that the sandbox would hide."""
+    """Paths of this server's interpreter that the sandbox would hide."""
     links = [Path(sys.executable)]
     while links[-1].is_symlink():
         links.append(links[-1].parent / links[-1].readlink())
-    installed: list[str | Path] = [sys.prefix, sys.base_prefix, *(link.parent.parent for link in links), *_packages()]
+    installed: list[str | Path] = [sys.prefix, sys.base_prefix, *(link.parent.parent for link in links)]
     paths = [Path(os.path.normpath(str(each))) for each in installed]
     wanted = {str(path) for path in paths if any(path.is_relative_to(hidden) for hidden in HIDDEN)}
     return tuple(sorted(wanted - {*HIDDEN, str(Path.home())}))

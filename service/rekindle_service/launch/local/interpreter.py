@@ -75,24 +75,26 @@ UNREACHABLE_ADVICE = (
 )
 
 
-def unreachable_interpreter(isolation: Isolation, home: Home) -> str | None:
+def unreachable_interpreter(isolation: Isolation, home: Home, worker_path: Path) -> str | None:
     """Why jobs cannot start the server's interpreter with their rights; None where they can. Raises OSError.
 
-    Tried, since only that shows it. Precondition: ``prepare_worker_path`` was called.
+    Tried, since only that shows it.
     """
     if not isolation.hides_the_server:
         return None
     names = sorted(set(isolation.users.names.values()) - {OWN_NAME})
     users = [UnixUser.named(name) for name in names] if isolation.users else [None]
-    return next((lack for user in users if (lack := _start_isolated(isolation, home, user)) is not None), None)
+    return next(
+        (lack for user in users if (lack := _start_isolated(isolation, home, worker_path, user)) is not None), None
+    )
 
 
-def _start_isolated(isolation: Isolation, home: Home, user: UnixUser | None) -> str | None:
+def _start_isolated(isolation: Isolation, home: Home, worker_path: Path, user: UnixUser | None) -> str | None:
     with TemporaryDirectory(dir=home.runs, prefix=".new-") as name:
         run_dir = RunDir(Path(name))
         run_dir.code.mkdir(mode=0o700)
         environment = isolation.inherited(clean_environment(os.environ), user)
-        environment |= {**isolation.tmp_environment(run_dir, environment), "PYTHONPATH": str(home.worker_path)}
+        environment |= {**isolation.tmp_environment(run_dir, environment), "PYTHONPATH": str(worker_path)}
         keeper = [sys.executable, "-c", "import rekindle.contract"]
         command, own, plan = replace(isolation, cgroup=None).launch(keeper, environment, run_dir, user)
         try:

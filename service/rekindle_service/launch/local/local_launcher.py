@@ -3,12 +3,15 @@ lost one is launched again.
 """
 
 import errno
+import hashlib
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -46,7 +49,7 @@ _MAX_FORKED = 1000  # launches that are remembered
 
 @dataclass(frozen=True, slots=True)
 class KeeperLauncher:
-    """Launches keepers for the reconciler; ``worker_path`` is from ``prepare_worker_path``."""
+    """Launches keepers for the reconciler; ``worker_path`` is from ``prepare_worker_copy``."""
 
     home: Home
     machine: Machine
@@ -150,22 +153,51 @@ def default_keys(worker_path: Path, machine: Machine, isolation: Isolation) -> l
     return list(dict.fromkeys(keys)) if len(machine.slots) > 1 else keys[1:]
 
 
-def prepare_worker_path(home: Home) -> Path:
-    """Create the directory that gives ``rekindle``, and nothing else of this installation, to any interpreter."""
+def prepare_worker_copy(home: Home) -> Path:
+    """The directory that gives ``rekindle``, and nothing else of this installation, to any interpreter. Raises OSError.
+
+    Each version has its own, named by its content: a running job keeps that with which it was started. A copy that
+    something has changed is made again.
+    """
     spec = find_spec("rekindle")
     if spec is None or spec.submodule_search_locations is None:
         raise ModuleNotFoundError(f"the package rekindle is not installed together with the service in {sys.prefix}")
-    package = spec.submodule_search_locations[0]
-    link = home.worker_path / "rekindle"
-    home.worker_path.mkdir(mode=0o755, exist_ok=True)
-    home.worker_path.chmod(0o755)  # jobs may run as other users; the home decides who gets here
-    if not link.is_symlink() or str(link.readlink()) != package:
-        temporary = home.worker_path / ".rekindle.new"
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(package)
-        temporary.replace(link)
-        fsync_directory(home.worker_path)
-    return home.worker_path
+    package = Path(spec.submodule_search_locations[0])
+    digest = _digest(package)
+    target = home.worker_copies / digest
+    if _digest(target / "rekindle") == digest:
+        return target
+    home.worker_copies.mkdir(mode=0o755, exist_ok=True)
+    home.worker_copies.chmod(0o755)  # jobs may run as other users; the home decides who gets here
+    new = Path(tempfile.mkdtemp(dir=home.worker_copies, prefix=".new-"))
+    try:
+        shutil.copytree(package, new / "rekindle", ignore=_TEMPORARY)
+        new.chmod(0o755)
+        shutil.rmtree(target, ignore_errors=True)
+        new.rename(target)
+        fsync_directory(home.worker_copies)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return target
+
+
+def remove_worker_copies(current: Path) -> None:
+    """Remove the copies of other versions than ``current``. Precondition: no job runs."""
+    for other in current.parent.iterdir():
+        if other != current:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+_TEMPORARY = shutil.ignore_patterns("*.pyc.*")  # of an interpreter that compiles a module just now
+
+
+def _digest(package: Path) -> str:
+    """Hash of the names and contents of its files, apart from compiled ones."""
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*")):
+        if path.is_file() and path.parent.name != "__pycache__":
+            digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
 _EVIDENCE_BYTES = 4000  # of the end of a keeper's log

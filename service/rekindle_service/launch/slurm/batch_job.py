@@ -1,21 +1,17 @@
 """The Slurm job of one launch: its files on the shared file system, with the script that starts the coordinator.
 
-Nodes need Python and torch, but no installation of rekindle: the keeper's code is in the home, which all of them see.
+The keeper's code is in the home, which all nodes see.
 """
 
-import hashlib
 import os
 import re
 import shlex
-import shutil
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from rekindle.contract.environment import RUN_DIR
-from rekindle.contract.files import atomic_write, fsync_directory, write_json
+from rekindle.contract.files import atomic_write, write_json
 from rekindle.contract.job import JobSpec
 from rekindle.contract.job_options import SlurmOptions
 from rekindle.contract.run_dir.paths import LaunchDir, RunDir
@@ -44,7 +40,6 @@ _BY_RESOURCE = (("cpus-per-task",), ("gpus-per-node", "gpus", "gres", "gpus-per-
 
 _OF_THIS_MACHINE = frozenset({"CUDA_VISIBLE_DEVICES", "TMPDIR", "HOSTNAME", "DISPLAY", "XDG_RUNTIME_DIR"})
 _OF_SLURM = ("SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SALLOC_")
-_IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc")
 
 
 def extra_error(option: str) -> str | None:
@@ -165,33 +160,3 @@ class LaunchFiles:
         variables = keeper_environment(job, self.worker_path, (), shared, values)
         del variables["CUDA_VISIBLE_DEVICES"]  # Slurm sets it
         return variables | {RUN_DIR: str(self.home.run_dir(job.id).root)}
-
-
-def prepare_worker_copy(home: Home) -> Path:
-    """The directory for PYTHONPATH. Each version has its own: running keepers keep theirs. Raises OSError."""
-    spec = find_spec("rekindle")
-    if spec is None or spec.submodule_search_locations is None:
-        raise ModuleNotFoundError("the package rekindle is not installed together with the service")
-    package = Path(spec.submodule_search_locations[0])
-    target = home.cluster_worker / _worker_digest(package)
-    if target.exists():
-        return target
-    home.cluster_worker.mkdir(mode=0o755, exist_ok=True)
-    new = Path(tempfile.mkdtemp(dir=home.cluster_worker, prefix=".new-"))
-    try:
-        shutil.copytree(package, new / "rekindle", ignore=_IGNORED)
-        new.chmod(0o755)
-        new.rename(target)
-        fsync_directory(home.cluster_worker)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-    return target
-
-
-def _worker_digest(package: Path) -> str:
-    """Hash of file names and contents."""
-    digest = hashlib.sha256()
-    for path in sorted(package.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
-            digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]

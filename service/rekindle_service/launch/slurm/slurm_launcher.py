@@ -15,7 +15,7 @@ from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
 from rekindle_service.launch.launcher import LaunchCounts, Launcher, LauncherParts, LauncherReport, keeper_failure
 from rekindle_service.launch.placement import Placement, choose_launch_mode
-from rekindle_service.launch.slurm.batch_job import LaunchFiles, prepare_worker_copy
+from rekindle_service.launch.slurm.batch_job import LaunchFiles
 from rekindle_service.launch.slurm.coordinator_reports import EVIDENCE_BYTES, MAX_NODES, Beats, ExcludedNodes, bad_nodes
 from rekindle_service.launch.slurm.poller import Listing, SlurmPoller
 from rekindle_service.launch.slurm.slurm_commands import (
@@ -93,7 +93,7 @@ class SlurmLauncher(Launcher):
         home, settings, commands = parts.home, parts.settings, SlurmCommands()
         lack = NO_COMMANDS if missing_commands() else None
         refusal = _ISOLATED if parts.isolation.hides_the_server else None if lack is None else NO_SLURM
-        files = LaunchFiles(home, prepare_worker_copy(home) if lack is None else home.cluster_worker)
+        files = LaunchFiles(home, parts.worker_path)
         poller = SlurmPoller(commands, settings.slurm_poll_seconds)
         return cls(home, parts.store, commands, poller, files, settings.host_timeout, lack=lack, refusal=refusal)
 
