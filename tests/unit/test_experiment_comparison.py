@@ -37,18 +37,20 @@ def test_the_headline_is_the_best_row_of_the_first_measure_with_a_goal():
     trials = [Trial({"--lr": lr}, 0) for lr in (0.1, 0.2, 0.3)]
     measures = [MeasureColumn("steps"), MeasureColumn("loss"), MeasureColumn("accuracy")]
     rows = compare(trials, [[1.0, 0.5, 9.0], [1.0, 0.25, 1.0], [1.0, None, 1.0]], measures)
-    assert best_result(rows, measures) == BestResult("loss", "min", 0.25, {"--lr": 0.2}, 0.25, 0.5)
-    assert best_result(rows, measures[:1]) == BestResult("steps", None, None, None, 1.0, 1.0)
-    assert best_result(compare(trials, [[None]] * 3, measures[:1]), measures[:1]) is None
+    assert best_result(rows, measures) == BestResult(
+        "best loss 0.25 with --lr 0.2; all 0.25 to 0.5", "loss", "min", 0.25, {"--lr": 0.2}, 0.25, 0.5
+    )
+    assert best_result(rows, measures[:1]) == BestResult("steps 1", "steps", low=1.0, high=1.0)
+    assert best_result(compare(trials, [[None]] * 3, measures[:1]), measures[:1]) == BestResult()
 
 
 def test_the_headline_is_one_line_of_words() -> None:
     parameters = {"--lr": 0.2, "--flat": True, "--net": "a"}
-    best = BestResult("loss", "min", 0.123456, parameters, 0.123456, 5.0)
-    assert result_text(best) == "best loss 0.1235 with --lr 0.2, --flat yes, --net a; all 0.1235 to 5"
-    assert result_text(BestResult("loss", "min", 0.5, {}, 0.5, 0.5)) == "best loss 0.5; all 0.5 to 0.5"
-    assert result_text(BestResult("steps", None, None, None, 1.0, 3.0)) == "steps 1 to 3"
-    assert result_text(BestResult("steps", None, None, None, 1.0, 1.0)) == "steps 1"
+    shown = result_text("loss", 0.123456, parameters, 0.123456, 5.0)
+    assert shown == "best loss 0.1235 with --lr 0.2, --flat yes, --net a; all 0.1235 to 5"
+    assert result_text("loss", 0.5, {}, 0.5, 0.5) == "best loss 0.5; all 0.5 to 0.5"
+    assert result_text("steps", None, {}, 1.0, 3.0) == "steps 1 to 3"
+    assert result_text("steps", None, {}, 1.0, 1.0) == "steps 1"
 
 
 RANKS = [{"ranks": 1}, {"ranks": 2}]

@@ -117,13 +117,6 @@ class RateLimit:
             return bucket.take(now)
 
 
-class RequestLimit(RateLimit):
-    """Requests of each person: ``per_second`` on average, ten seconds' worth of them at once."""
-
-    def __init__(self, per_second: float) -> None:
-        super().__init__(per_second, per_second * _BURST_SECONDS)
-
-
 class FailureLimit:
     """Attempts with a wrong token, of each address and of all.
 
@@ -161,7 +154,7 @@ class AccessControl:
         self.permissions = Permissions(private_jobs, max_priority or PriorityCeilings())
         self.audit = AuditLog(store)
         self.failures = FailureLimit()
-        self.requests: RateLimit = RequestLimit(request_rate)
+        self.requests = RateLimit(request_rate, request_rate * _BURST_SECONDS)
         self._thread = PeriodicThread("access", self._flush, _FLUSH_INTERVAL, "Uses of tokens cannot be stored")
 
     def start(self) -> None:

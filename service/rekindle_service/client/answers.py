@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     ExperimentSummary = Json[experiment_json.ExperimentSummary]
     Trial = Json[experiment_json.TrialPublic]
     ComparisonRow = Json[comparison.ComparisonRow]
-    BestResult = Json[experiment_json.BestResultPublic]
+    BestResult = Json[comparison.BestResult]
     BuiltIn = Json[experiment_json.BuiltIn]
 
     Me = Json[access_json.Me]

@@ -99,32 +99,40 @@ class ComparisonRow:
 
 @dataclass(frozen=True, slots=True)
 class BestResult:
-    """The result of an experiment in one line: its first measure that is known to be better low or high.
+    """The result of an experiment in one line. Empty and null while no job has logged a measured metric."""
 
-    ``best`` and ``parameters`` are those of the best row, None where no row is better than another; ``low`` and
-    ``high`` are the extremes of all rows.
-    """
+    __pydantic_config__ = DESCRIBED
 
-    measure: str
-    goal: Goal | None
-    best: float | None
-    parameters: Parameters | None
-    low: float
-    high: float
+    text: str = ""
+    """All of it in words."""
+    measure: str | None = None
+    """The first measure that is known to be better low or high, else the first one with a value."""
+    goal: Goal | None = None
+    """Whether low (`min`) or high (`max`) values are better; null if unknown."""
+    best: float | None = None
+    """The best value, in the unit of the metric; null if no row is better than another."""
+    parameters: dict[str, Any] | None = None
+    """The parameters of the first row with the best value."""
+    low: float | None = None
+    """The lowest value of all rows, each the mean of its repeats."""
+    high: float | None = None
+    """The highest value of all rows, each the mean of its repeats."""
 
 
-def best_result(rows: Sequence[ComparisonRow], measures: Sequence[MeasureColumn]) -> BestResult | None:
-    """None where no measure has a value."""
+def best_result(rows: Sequence[ComparisonRow], measures: Sequence[MeasureColumn]) -> BestResult:
+    """The result by the first measure with a goal, else the first one with a value."""
     known = [column for column in range(len(measures)) if any(row.values[column] is not None for row in rows)]
     if not known:
-        return None
+        return BestResult()
     column = next((each for each in known if measures[each].direction), known[0])
     values = [row.values[column] for row in rows]
     numbers = [value for value in values if value is not None]
     measure = measures[column]
     best = next((rows[index] for index in best_rows(values, measure.direction)), None)
     value, parameters = (None, None) if best is None else (best.values[column], best.parameters)
-    return BestResult(measure.heading, measure.direction, value, parameters, min(numbers), max(numbers))
+    low, high = min(numbers), max(numbers)
+    text = result_text(measure.heading, value, parameters or {}, low, high)
+    return BestResult(text, measure.heading, measure.direction, value, parameters, low, high)
 
 
 def default_measures(metrics: Iterable[Mapping[str, Any]]) -> list[MeasureColumn]:
@@ -182,14 +190,14 @@ def _baseline(row: ComparisonRow, rows: Sequence[ComparisonRow], relative_to: Pa
     return None
 
 
-def result_text(result: BestResult) -> str:
+def result_text(measure: str, best: float | None, parameters: Parameters, lowest: float, highest: float) -> str:
     """``best val_accuracy 0.97 with --lr 0.1; all 0.91 to 0.97``."""
-    low, high = significant(result.low), significant(result.high)
-    if result.best is None:
-        return f"{result.measure} {low}" if low == high else f"{result.measure} {low} to {high}"
-    parameters = (result.parameters or {}).items()
-    row = ", ".join(f"{name} {significant(v) if isinstance(v, float) else format_value(v)}" for name, v in parameters)
-    return f"best {result.measure} {significant(result.best)}{row and f' with {row}'}; all {low} to {high}"
+    low, high = significant(lowest), significant(highest)
+    if best is None:
+        return f"{measure} {low}" if low == high else f"{measure} {low} to {high}"
+    known = parameters.items()
+    row = ", ".join(f"{name} {significant(v) if isinstance(v, float) else format_value(v)}" for name, v in known)
+    return f"best {measure} {significant(best)}{row and f' with {row}'}; all {low} to {high}"
 
 
 def significant(value: float) -> str:

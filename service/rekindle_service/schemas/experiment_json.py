@@ -203,25 +203,6 @@ class ExperimentPublic(ExperimentSummary):
     """Jobs with their values."""
 
 
-class BestResultPublic(ApiModel):
-    """The result of an experiment in one line. Empty and null while no job has logged a measured metric."""
-
-    text: str = Field("", examples=["best val_accuracy 0.97 with --lr 0.1; all 0.91 to 0.97"])
-    """All of it in words"""
-    measure: str | None = Field(None, examples=["val_accuracy"])
-    """The first measure that is known to be better low or high, else the first one with a value"""
-    goal: Goal | None = None
-    """Whether low (`min`) or high (`max`) values are better; null if unknown"""
-    best: float | None = None
-    """The best value, in the unit of the metric; null if no row is better than another"""
-    parameters: JsonObject | None = Field(None, examples=[{"--lr": 0.1}])
-    """The parameters of the first row with the best value"""
-    low: float | None = None
-    """The lowest value of all rows, each the mean of its repeats"""
-    high: float | None = None
-    """The highest value of all rows, each the mean of its repeats"""
-
-
 class CurvePublic(ApiModel):
     """A metric of one job over its steps."""
 

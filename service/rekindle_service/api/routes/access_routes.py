@@ -1,6 +1,7 @@
 """People: who you are, tokens, and the audit log."""
 
 import time
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -21,13 +22,7 @@ router = APIRouter(tags=["access"])
 @router.get("/me")
 def read_me(state: AppStateDep, identity: IdentityDep) -> Me:
     """Get who you are for this server, and what you may do."""
-    return Me(
-        person=identity.person,
-        scope=identity.scope,
-        via=identity.via,
-        expires_at=identity.expires_at,
-        private_jobs=state.access.permissions.private_jobs,
-    )
+    return Me.model_validate({**asdict(identity), "private_jobs": state.access.permissions.private_jobs})
 
 
 @router.get("/tokens")

@@ -90,16 +90,7 @@ def _owner_filter(readable_by: str | None, owner: str | None) -> Callable[[str |
 
 def _job_usage(state: AppState, job: JobEntry) -> JobUsage:
     usage = state.retention.usage.known(job.id)
-    return JobUsage(
-        id=job.id,
-        number=job.number,
-        name=job.name,
-        owner=job.owner,
-        state=job.state,
-        ended_at=job.ended_at,
-        bytes=None if usage is None else usage.total,
-        kinds=usage,
-    )
+    return JobUsage.model_validate({**job._asdict(), "bytes": usage and usage.total, "kinds": usage})
 
 
 @router.post("/disk/prune")

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -26,13 +26,13 @@ from rekindle_service.api.worker_pools import SUBMISSIONS
 from rekindle_service.config.home import Home, is_job_id
 from rekindle_service.experiments import built_in
 from rekindle_service.experiments.comparison import (
+    BestResult,
     ComparisonRow,
     MeasureColumn,
     best_of,
     best_result,
     compare,
     default_measures,
-    result_text,
 )
 from rekindle_service.experiments.experiment_records import remove_record
 from rekindle_service.experiments.experiment_submitter import known_experiment, submit_jobs
@@ -41,7 +41,6 @@ from rekindle_service.jobs import actions
 from rekindle_service.jobs.time_breakdown import occupied_seconds
 from rekindle_service.run_readers.metric_series import Series, downsample, read_run_series
 from rekindle_service.schemas.experiment_json import (
-    BestResultPublic,
     BuiltIn,
     CurvePublic,
     ExperimentCreate,
@@ -143,14 +142,13 @@ def read_experiment(state: AppStateDep, experiment: ExperimentDep) -> Experiment
 
 
 @router.get("/experiments/{experiment_id}/best")
-def read_best_result(state: AppStateDep, experiment: ExperimentDep) -> BestResultPublic:
+def read_best_result(state: AppStateDep, experiment: ExperimentDep) -> BestResult:
     """Get the best result of an experiment and the range of all its results; empty for more than 200 jobs."""
     store = state.store.experiments
     if sum(store.states([experiment.id])[experiment.id].values()) > MAX_JOBS:  # reading all of them would take seconds
-        return BestResultPublic()
+        return BestResult()
     table = _table(experiment, store.jobs(experiment.id), state.home)
-    found = best_result(table.rows, table.measures)
-    return BestResultPublic() if found is None else BestResultPublic(text=result_text(found), **asdict(found))
+    return best_result(table.rows, table.measures)
 
 
 @router.get("/experiments/{experiment_id}/curves")

@@ -16,7 +16,6 @@ from rekindle_service.api.shared_results import spliced, to_json
 from rekindle_service.jobs.job_story import reason
 from rekindle_service.jobs.quotas import decayed, owner_of, slots_by_owner, slots_wanted
 from rekindle_service.launch.registry import launcher_of, takes_slots
-from rekindle_service.schemas.job_requests import RankRange
 from rekindle_service.schemas.queue_json import Overview, OverviewCounts, OverviewItem, OwnerShare, Queue, QueuedJob
 from rekindle_service.store.job_queries import EndedExperiment, JobKey, key_of
 from rekindle_service.store.tables import LOCAL, Job, SlotUsage
@@ -169,22 +168,18 @@ def _done(state: AppState, limit: int, readable_by: str | None, changeable_by: s
 
 def queued_job(job: Job) -> QueuedJob:
     spec = job.spec
-    return QueuedJob(
-        position=job.queue_position,
-        job=job.id,
-        number=job.number,
-        name=job.name,
-        owner=owner_of(job),
-        priority=job.priority,
-        ranks=RankRange(min=spec.min_ranks, max=spec.max_ranks),
-        slots=slots_wanted(spec),
-        device=(",".join(spec.device_names) or spec.device_kind) if takes_slots(spec) else launcher_of(spec).name,
-        intent=job.intent,
-        waiting_for=job.waiting_for,
-        reason=reason(job),
-        estimated_start_at=job.estimated_start_at,
-        preemptions=job.preemptions,
-        created_at=job.created_at,
+    slots = ",".join(spec.device_names) or spec.device_kind
+    return QueuedJob.model_validate(
+        {
+            **job.model_dump(include=set(QueuedJob.model_fields)),
+            "position": job.queue_position,
+            "job": job.id,
+            "owner": owner_of(job),
+            "ranks": {"min": spec.min_ranks, "max": spec.max_ranks},
+            "slots": slots_wanted(spec),
+            "device": slots if takes_slots(spec) else launcher_of(spec).name,
+            "reason": reason(job),
+        }
     )
 
 

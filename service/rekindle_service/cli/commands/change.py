@@ -31,7 +31,7 @@ class _Change:
     """One request for each job.
 
     ``is_possible``: True for the jobs of a filter for which it makes sense. ``deletes_files``: a person confirms it
-    even for jobs that they have named.
+    even for jobs that they have named. ``loss``: what a job loses by it, to be noted after it.
     """
 
     request: Callable[[Client, str], Job | None]
@@ -40,81 +40,73 @@ class _Change:
     past: str
     is_possible: Callable[[Job], bool]
     deletes_files: bool = False
+    loss: Callable[[Job], str] | None = None
 
 
 def _is_live(job: Job) -> bool:
     return job["state"] not in TERMINAL
 
 
-_CANCEL = _Change(Client.cancel, "Cancel", "Cancelling", "Cancelled", _is_live)
-_DRAIN = _Change(Client.drain, "Drain", "Draining", "Draining", lambda job: _is_live(job) and job["intent"] == "run")
-_RESUME = _Change(
-    Client.resume,
-    "Resume",
-    "Resuming",
-    "Resumed",
-    lambda job: job["intent"] != "run" if _is_live(job) else job["state"] != JobState.SUCCEEDED,
-)
-_DELETE = _Change(Client.delete, "Delete", "Deleting", "Deleted", lambda job: not _is_live(job), deletes_files=True)
+def _command(change: _Change, help_text: str) -> Callable[..., None]:
+    """The command that makes the change to named jobs, or to all of a filter."""
+
+    def command(
+        context: typer.Context,
+        jobs: JobsArgument = None,
+        filter_line: FilterOption = None,
+        yes: YesOption = False,
+        output: OutputOption = "table",
+    ) -> None:
+        changed = _apply(context, change, jobs or [], filter_line, output, yes=yes)
+        if change.loss is not None and output == "table":
+            for loss in filter(None, map(change.loss, changed[:_MAX_LINES])):
+                note(loss)
+
+    command.__name__, command.__doc__ = change.verb.lower(), help_text
+    return command
 
 
-def cancel(
-    context: typer.Context,
-    jobs: JobsArgument = None,
-    filter_line: FilterOption = None,
-    yes: YesOption = False,
-    output: OutputOption = "table",
-) -> None:
+cancel = _command(
+    _Change(Client.cancel, "Cancel", "Cancelling", "Cancelled", _is_live),
     """Cancel jobs; `rekindle resume` can still continue them.
 
     Their snapshots, logs and metrics are kept.
-    """
-    _apply(context, _CANCEL, jobs or [], filter_line, output, yes=yes)
-
-
-def drain(
-    context: typer.Context,
-    jobs: JobsArgument = None,
-    filter_line: FilterOption = None,
-    yes: YesOption = False,
-    output: OutputOption = "table",
-) -> None:
+    """,
+)
+drain = _command(
+    _Change(
+        Client.drain,
+        "Drain",
+        "Draining",
+        "Draining",
+        lambda job: _is_live(job) and job["intent"] == "run",
+        loss=drain_loss,
+    ),
     """Save a snapshot, release the slots and hold the jobs in the queue.
 
     A job that runs saves at its next step. `rekindle resume` lets it continue.
-    """
-    drained = _apply(context, _DRAIN, jobs or [], filter_line, output, yes=yes)
-    if output == "table":
-        for loss in filter(None, map(drain_loss, drained[:_MAX_LINES])):
-            note(loss)
-
-
-def resume(
-    context: typer.Context,
-    jobs: JobsArgument = None,
-    filter_line: FilterOption = None,
-    yes: YesOption = False,
-    output: OutputOption = "table",
-) -> None:
+    """,
+)
+resume = _command(
+    _Change(
+        Client.resume,
+        "Resume",
+        "Resuming",
+        "Resumed",
+        lambda job: job["intent"] != "run" if _is_live(job) else job["state"] != JobState.SUCCEEDED,
+    ),
     """Release held jobs; continue ended ones from their latest snapshots.
 
     A filter selects no job that has succeeded: name it to run it again.
-    """
-    _apply(context, _RESUME, jobs or [], filter_line, output, yes=yes)
-
-
-def delete(
-    context: typer.Context,
-    jobs: JobsArgument = None,
-    filter_line: FilterOption = None,
-    yes: YesOption = False,
-    output: OutputOption = "table",
-) -> None:
+    """,
+)
+delete = _command(
+    _Change(Client.delete, "Delete", "Deleting", "Deleted", lambda job: not _is_live(job), deletes_files=True),
     """Delete finished jobs and their files.
 
     Output, metrics, snapshots and everything in their working directories are deleted. It asks before, unless --yes.
-    """
-    _apply(context, _DELETE, jobs or [], filter_line, output, yes=yes)
+    """,
+)
 
 
 def _apply(

@@ -6,6 +6,7 @@
  * @typedef {import("./row-view.js").RowView} RowView
  */
 import { indices, rangeBetween, stopsOf, withMovedEnd } from "./axis-range.js";
+import { listen } from "./row-parts.js";
 import { label, svg } from "./svg.js";
 import { axisFor } from "./value-axis.js";
 
@@ -31,10 +32,7 @@ export class ParallelCoordinates {
   constructor(host, view) {
     this.#host = host;
     this.#view = view;
-    const rowOf = (/** @type {Event} */ event) => (event.target instanceof SVGPathElement ? Number(event.target.dataset.row) : NaN);
-    host.addEventListener("pointerover", (event) => view.highlight(Number.isNaN(rowOf(event)) ? null : rowOf(event)));
-    host.addEventListener("pointerleave", () => view.highlight(null));
-    host.addEventListener("click", (event) => Number.isNaN(rowOf(event)) || view.toggle(rowOf(event)));
+    listen(host, view, "[data-row]");
     this.#sizes.observe(host);
   }
 

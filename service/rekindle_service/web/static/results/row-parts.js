@@ -26,19 +26,19 @@ export function sortHeading(view, name, style = null, scope = "col") {
 export const bestValue = (text) => h("strong", { class: "best", title: "best" }, text, h("span", { class: "hidden" }, " (best)"));
 
 /**
- * Clicks on what the functions above have made, and rows that the user points at: of any element with `data-row`.
+ * Clicks that hide rows or sort them, and rows that the user points at: of any element with `data-row`.
  *
- * @param {HTMLElement} table @param {RowView} view
+ * @param {HTMLElement} host a table or a chart @param {RowView} view @param {string} [clicked] what reacts to clicks: in a table its buttons
  */
-export function listen(table, view) {
-  table.addEventListener("click", ({ target }) => {
-    const button = target instanceof Element ? /** @type {HTMLElement | null} */ (target.closest("button[data-row], button[data-sort]")) : null;
-    if (button?.dataset.sort !== undefined) view.sortBy(button.dataset.sort);
-    else if (button) view.toggle(Number(button.dataset.row));
+export function listen(host, view, clicked = "button[data-row], button[data-sort]") {
+  host.addEventListener("click", ({ target }) => {
+    const node = target instanceof Element ? /** @type {HTMLElement | null} */ (target.closest(clicked)) : null;
+    if (node?.dataset.sort !== undefined) view.sortBy(node.dataset.sort);
+    else if (node) view.toggle(Number(node.dataset.row));
   });
-  table.addEventListener("pointerover", ({ target }) => {
+  host.addEventListener("pointerover", ({ target }) => {
     const row = target instanceof Element ? /** @type {HTMLElement | null} */ (target.closest("[data-row]")) : null;
     view.highlight(row ? Number(row.dataset.row) : null);
   });
-  table.addEventListener("pointerleave", () => view.highlight(null));
+  host.addEventListener("pointerleave", () => view.highlight(null));
 }

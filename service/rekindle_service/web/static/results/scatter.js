@@ -4,6 +4,7 @@
  * @typedef {import("./row-view.js").Dimension} Dimension
  * @typedef {import("./row-view.js").RowView} RowView
  */
+import { listen } from "./row-parts.js";
 import { label, svg } from "./svg.js";
 import { axisFor, valueText } from "./value-axis.js";
 
@@ -28,10 +29,7 @@ export class Scatter {
   constructor(host, view) {
     this.#host = host;
     this.#view = view;
-    const rowOf = (/** @type {Event} */ event) => (event.target instanceof SVGCircleElement ? Number(event.target.dataset.row) : NaN);
-    host.addEventListener("pointerover", (event) => view.highlight(Number.isNaN(rowOf(event)) ? null : rowOf(event)));
-    host.addEventListener("pointerleave", () => view.highlight(null));
-    host.addEventListener("click", (event) => Number.isNaN(rowOf(event)) || view.toggle(rowOf(event)));
+    listen(host, view, "[data-row]");
     this.#sizes.observe(host);
   }
 
