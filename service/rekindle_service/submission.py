@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.contract.environment import ENV_FILES
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 from rekindle.contract.files import read_json
 from rekindle.contract.job import HIDDEN, JobSpec
 from rekindle.contract.job_options import TargetKind
@@ -92,10 +92,8 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
-class FieldError:
+class FieldError(Described):
     """One field that violates one rule."""
-
-    __pydantic_config__ = DESCRIBED
 
     field: str
     """Dotted path of the field in the request, such as `ranks.max`."""

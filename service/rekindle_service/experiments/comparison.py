@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 from rekindle_service.experiments.trials import Parameters, Trial, format_value, label
 
 Goal = Literal["min", "max"]
@@ -82,10 +82,8 @@ _AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {"min": min, "max": m
 
 
 @dataclass(frozen=True, slots=True)
-class ComparisonRow:
+class ComparisonRow(Described):
     """One combination of parameters."""
-
-    __pydantic_config__ = DESCRIBED
 
     parameters: Parameters
     """Values of the parameters."""
@@ -98,10 +96,8 @@ class ComparisonRow:
 
 
 @dataclass(frozen=True, slots=True)
-class BestResult:
+class BestResult(Described):
     """The result of an experiment in one line. Empty and null while no job has logged a measured metric."""
-
-    __pydantic_config__ = DESCRIBED
 
     text: str = ""
     """All of it in words."""

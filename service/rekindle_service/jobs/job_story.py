@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
@@ -157,10 +157,8 @@ _TITLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class RaisedException:
+class RaisedException(Described):
     """The exception that ended the script."""
-
-    __pydantic_config__ = DESCRIBED
 
     type: str
     """Class of the exception, such as `ValueError`."""
@@ -169,10 +167,8 @@ class RaisedException:
 
 
 @dataclass(frozen=True, slots=True)
-class RankGroup:
+class RankGroup(Described):
     """Ranks that did the same when a hang was found."""
-
-    __pydantic_config__ = DESCRIBED
 
     ranks: list[int]
     """Global ranks."""
@@ -183,10 +179,8 @@ class RankGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class SameError:
+class SameError(Described):
     """Another job that failed by the same exception at the same line."""
-
-    __pydantic_config__ = DESCRIBED
 
     id: str
     """Id of the job."""
@@ -197,10 +191,8 @@ class SameError:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class Story(Described):
     """What happened to a job, for people."""
-
-    __pydantic_config__ = DESCRIBED
 
     attempt: int
     """Number of the attempt that it is about; 0 before the first."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 from rekindle.contract.rank_traces import Frame
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import open_beneath
@@ -32,10 +32,8 @@ class SourceState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SourceLine:
+class SourceLine(Described):
     """One line of code."""
-
-    __pydantic_config__ = DESCRIBED
 
     line: int
     """Number of the line, from 1."""
@@ -44,10 +42,8 @@ class SourceLine:
 
 
 @dataclass(frozen=True, slots=True)
-class StoryFrame:
+class StoryFrame(Described):
     """One level of a stack."""
-
-    __pydantic_config__ = DESCRIBED
 
     file: str
     """Path of the file, relative to the job's code where it is in it."""

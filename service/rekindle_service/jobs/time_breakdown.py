@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 from rekindle.contract.run_dir.attempt_history import replayed_steps
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.store.tables import Attempt, Job
@@ -24,10 +24,8 @@ class TimeCategory(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Described):
     """One span of time."""
-
-    __pydantic_config__ = DESCRIBED
 
     category: TimeCategory
     """What the time was spent on."""

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import psutil
 
 from rekindle.contract.environment import RUN_DIR
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 from rekindle.contract.processes import parent_of
 
 _NO_REASONS: Mapping[str, str] = MappingProxyType({})
@@ -17,10 +17,8 @@ _NO_USERS: Mapping[str, tuple["DeviceUser", ...]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceUser:
+class DeviceUser(Described):
     """A process of no job that uses a GPU. What its machine does not show is None, as in a container."""
-
-    __pydantic_config__ = DESCRIBED
 
     pid: int
     """Id of the process."""

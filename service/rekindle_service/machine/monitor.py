@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import psutil
 
 from rekindle.contract import __version__
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 from rekindle.contract.nvidia_driver import GpuReading
 from rekindle_service.machine.slots import Machine
 from rekindle_service.periodic_thread import PeriodicThread
@@ -30,10 +30,8 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 only its free space is read
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class Space(Described):
     """Room in a file system, in bytes."""
-
-    __pydantic_config__ = DESCRIBED
 
     free_bytes: int
     """Free bytes."""

@@ -13,7 +13,7 @@ import pynvml
 import structlog
 
 from rekindle.contract.cores import kernel_bus_id, numa_node
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 from rekindle.contract.job_options import LinkRule
 
 _log = structlog.get_logger(__name__)
@@ -30,10 +30,8 @@ _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Described):
     """Room for one rank."""
-
-    __pydantic_config__ = DESCRIBED
 
     name: str
     """Name of the slot, such as `cpu:0` or `cuda:1`."""
@@ -54,10 +52,8 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Link(Described):
     """How two GPUs reach each other."""
-
-    __pydantic_config__ = DESCRIBED
 
     first: str
     """Name of a slot."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.home import Home
@@ -25,10 +25,8 @@ _MAX_ENTRIES = 5_000_000  # of one job; what comes after is not counted
 
 
 @dataclass(slots=True)
-class KindBytes:
+class KindBytes(Described):
     """Bytes on the disk by kind."""
-
-    __pydantic_config__ = DESCRIBED
 
     snapshots: int = 0
     """Bytes of snapshots."""

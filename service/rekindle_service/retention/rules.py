@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 from rekindle_service.config.settings import RetentionRules
 
 _DAY = 24 * 3600
@@ -45,10 +45,8 @@ class StoredJob:
 
 
 @dataclass(frozen=True, slots=True)
-class PruneItem:
+class PruneItem(Described):
     """One thing that is removed."""
-
-    __pydantic_config__ = DESCRIBED
 
     kind: ItemKind
     """What it is: `job`, `snapshot`, `logs`, `bundle`, `events` or `audit`."""
@@ -69,10 +67,8 @@ class PruneItem:
 
 
 @dataclass(frozen=True, slots=True)
-class PruneFailure:
+class PruneFailure(Described):
     """One thing that should have been removed and was not."""
-
-    __pydantic_config__ = DESCRIBED
 
     item: PruneItem
     """What was not removed."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import BinaryIO
 
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 from rekindle.contract.files import json_lines
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.attempt_samples import GpuUsage, RankUsage, UsageSample, most_common_phase
@@ -29,10 +29,8 @@ _MAX_FILE_BYTES = 8 << 20  # of a file that the keeper holds at a fraction of it
 
 
 @dataclass(frozen=True, slots=True)
-class RankLane:
+class RankLane(Described):
     """One rank of an attempt. Each list has a value for each point of the attempt, null where it is not known."""
-
-    __pydantic_config__ = DESCRIBED
 
     rank: int
     """Global rank."""
@@ -51,10 +49,8 @@ class RankLane:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneTotals:
+class LaneTotals(Described):
     """All ranks and GPUs of an attempt together; each list has a value for each of its points."""
-
-    __pydantic_config__ = DESCRIBED
 
     cpu_percent: list[float | None] = field(default_factory=list)
     """Use of the processor in percent; 100 is one core."""
@@ -67,10 +63,8 @@ class LaneTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptLanes:
+class AttemptLanes(Described):
     """The ranks of one attempt. Times are in seconds since the epoch."""
-
-    __pydantic_config__ = DESCRIBED
 
     attempt: int
     """Number of the attempt."""
@@ -89,10 +83,8 @@ class AttemptLanes:
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class Lanes(Described):
     """What the ranks of a job did over time. Times are in seconds since the epoch."""
-
-    __pydantic_config__ = DESCRIBED
 
     begin: float
     """Begin of the range."""

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import re2
 
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 from rekindle_service.run_readers.log_files import (
     Line,
     Scanned,
@@ -58,10 +58,8 @@ class SearchLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class Match(Described):
     """A match."""
-
-    __pydantic_config__ = DESCRIBED
 
     offset: int
     """Byte offset of the match in the log."""
@@ -72,10 +70,8 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchPage:
+class SearchPage(Described):
     """Matches in the order of the search."""
-
-    __pydantic_config__ = DESCRIBED
 
     items: list[Match]
     """Matches of this page."""

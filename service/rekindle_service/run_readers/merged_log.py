@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import BinaryIO, NamedTuple, Self
 
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 from rekindle.contract.job_options import MAX_RANKS
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.attempt_samples import LogName
@@ -94,10 +94,8 @@ class Position(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TimedLine:
+class TimedLine(Described):
     """One line of a log."""
-
-    __pydantic_config__ = DESCRIBED
 
     rank: int
     """Global rank."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 from rekindle.contract.job import DRAINED_EXIT_CODE
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.processes import ProcessIdentity, boot_id, pids_in_namespace, process_state
@@ -32,10 +32,8 @@ _MAX_STACK_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankRow:
+class RankRow(Described):
     """A rank as it is shown. What nobody has reported is None."""
-
-    __pydantic_config__ = DESCRIBED
 
     rank: int
     """Global rank."""

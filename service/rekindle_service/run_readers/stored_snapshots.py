@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.script_files import Observations
@@ -21,10 +21,8 @@ _MAX_SNAPSHOTS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotInfo:
+class SnapshotInfo(Described):
     """One committed snapshot."""
-
-    __pydantic_config__ = DESCRIBED
 
     step: int
     """Optimizer step after which it was taken."""

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 from rekindle.contract.nvidia_driver import GpuReading
 from rekindle_service.machine.health import DeviceUser
 from rekindle_service.machine.monitor import Space
@@ -40,10 +40,8 @@ class DevicePublic(Slot):
 
 
 @dataclass(frozen=True, slots=True)
-class Disabled:
+class Disabled(Described):
     """A device that was disabled by a person, or by rekindle itself."""
-
-    __pydantic_config__ = DESCRIBED
 
     reason: str
     """Why, in a sentence."""

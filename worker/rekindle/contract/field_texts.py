@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 
 def describe(schema: dict[str, Any], cls: type) -> None:
@@ -43,5 +43,8 @@ def _texts(definition: ast.ClassDef) -> dict[str, str]:
     return texts
 
 
-DESCRIBED: dict[str, Any] = {"json_schema_extra": describe}
-"""``__pydantic_config__`` of a dataclass that is part of a response."""
+class Described:
+    """Base of dataclasses that are part of a response: the text below a field is its description."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"json_schema_extra": describe}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from rekindle.contract.cores import kernel_bus_id
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 
 LIBRARY = "libnvidia-ml.so.1"
 _CORE_SENSOR = 0  # NVML_TEMPERATURE_GPU
@@ -62,10 +62,8 @@ class _PciInfo(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
-class GpuReading:
+class GpuReading(Described):
     """One sample of a whole GPU, whoever uses it. What its driver does not report is None: MIG has no utilization."""
-
-    __pydantic_config__ = DESCRIBED
 
     utilization_percent: int | None = None
     """Time in which the GPU computed, in percent, 0 to 100; null where not known."""

@@ -13,7 +13,7 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 
 T = TypeVar("T")
 
@@ -97,10 +97,8 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class RecipeOption:
+class RecipeOption(Described):
     """One option of a recipe's command line."""
-
-    __pydantic_config__ = DESCRIBED
 
     name: str
     """Name without the dashes."""

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
-from rekindle.contract.field_texts import DESCRIBED
+from rekindle.contract.field_texts import Described
 from rekindle.contract.job_options import MAX_RANKS
 from rekindle.contract.run_dir.json_records import Amount, Count, JsonRecord, Line
 from rekindle.contract.run_dir.paths import STREAMS
@@ -30,10 +30,8 @@ class RankUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuUsage:
+class GpuUsage(Described):
     """A whole GPU, whoever uses it; null where its driver has no value."""
-
-    __pydantic_config__ = DESCRIBED
 
     index: Count
     """Index among the GPUs of the job, in the order of its ranks."""
