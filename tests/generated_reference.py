@@ -6,13 +6,24 @@
 from collections.abc import Callable, Iterator
 
 from doc_pages import ROOT
-from docs.reference import cli, environment_variables, event_types, exit_codes, metrics, python_api, rest, settings
+from docs.reference import (
+    cli,
+    environment_variables,
+    errors,
+    event_types,
+    exit_codes,
+    metrics,
+    python_api,
+    rest,
+    settings,
+)
 
 DIRECTORY = ROOT / "docs" / "reference"
 
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "cli.md": cli.lines,
     "environment.md": environment_variables.lines,
+    "errors.md": errors.lines,
     "events.md": event_types.lines,
     "exit-codes.md": exit_codes.lines,
     "metrics.md": metrics.lines,

@@ -34,7 +34,7 @@ def build() -> nn.Module:
 
 
 def trace(rank: int, step: int, epoch: int, samples: Iterable[int]) -> None:
-    """Log which samples a step trains: for the table in docs/ecosystem.md, a training needs none of it."""
+    """Log which samples a step trains: for the table in docs/evidence.md, a training needs none of it."""
     with open(f"trace-{rank}.jsonl", "a") as file:
         file.write(json.dumps([step, epoch, sorted(int(sample) for sample in samples)]) + "\n")
 

@@ -3,7 +3,7 @@
     python tests/corpus/table.py [--only DIRECTORY ...] [--workers 2] [--output FILE]
 
 Each shape is submitted unchanged to a server of its own, by the command line, twice: undisturbed; with rank, agent
-and keeper killed in turn, drained and resumed, and the server killed. Writes the table into docs/own-scripts.md, or
+and keeper killed in turn, drained and resumed, and the server killed. Writes the table into docs/evidence.md, or
 into FILE. Takes about 15 minutes on two cores.
 """
 
@@ -22,14 +22,14 @@ from corpus.trial import Interruption, SubmitError, Trial, lab
 from doc_pages import ROOT
 from generated_sections import write_section
 
-PAGE = ROOT / "docs" / "own-scripts.md"
+PAGE = ROOT / "docs" / "evidence.md"
 ALL = sorted({shape.directory for shape in SHAPES})
 NOTHING = "\N{EN DASH}"
 KILLED = ("rank", "agent", "keeper")
 HEADER = (
-    "| script | saves | to add | rank, agent, keeper killed: in → resumes at | replayed | server killed "
-    "| drained, then resumed | end | `rekindle show` |",
-    "|---|---|---|---|---|---|---|---|---|",
+    "| script | saves | to add | rank, agent, keeper killed: in → resumes at | replayed "
+    "| drained, then resumed | end |",
+    "|---|---|---|---|---|---|---|",
 )
 
 
@@ -52,15 +52,13 @@ class Row:
         yield self.shape.added or ("nothing" if self.shape.resumes else NOTHING)
         if self.undisturbed is None or self.killed is None or self.drained is None:
             yield f"not possible: {self.refused}"
-            yield from NOTHING * 5
+            yield from NOTHING * 3
             return
         yield kills(self.shape, self.killed)
         interrupted = [self.killed] if self.drained is self.killed else [self.killed, self.drained]
         yield replayed(self.shape, [each for trial in interrupted for each in trial.interruptions])
-        yield server(self.killed)
         yield drain(self.shape, self.drained)
         yield end(self.shape, self.undisturbed, interrupted)
-        yield shown(interrupted[-1])
 
     def __str__(self) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in self.cells()) + " |"
@@ -88,13 +86,6 @@ def replayed(shape: Shape, done: Sequence[Interruption]) -> str:
     return f"at most {most} {shape.line or shape.unit}{'s' if most != 1 else ''}" if most else "nothing"
 
 
-def server(trial: Trial) -> str:
-    done = [each for each in trial.interruptions if each.kind == "server"]
-    if not done:
-        return NOTHING
-    return "ranks train on" if done[0].state == "running" else f"**{done[0].state}** ({done[0].reason})"
-
-
 def drain(shape: Shape, trial: Trial) -> str:
     done = next((each for each in trial.interruptions if each.kind == "drain"), None)
     if done is None or done.before is None:
@@ -111,6 +102,8 @@ def end(shape: Shape, undisturbed: Trial, others: Sequence[Trial]) -> str:
     if undisturbed.missing:
         return f"**it does not print `{undisturbed.missing}`**"
     wrong = [f"**{each.state}**: {each.reason}".rstrip(": ") for each in others if each.state != "succeeded"]
+    servers = [each for trial in others for each in trial.interruptions if each.kind == "server"]
+    wrong += [stopped(each) for each in servers if each.state != "running"]
     if wrong:
         return "; ".join(dict.fromkeys(wrong))
     ends = [(each.last or "").partition(": ") for each in (undisturbed, *others)]
@@ -120,18 +113,6 @@ def end(shape: Shape, undisturbed: Trial, others: Sequence[Trial]) -> str:
     if len(set(ends)) == 1:
         return "the same loss"
     return "**finished, another loss**" if shape.exact else "finished, another loss"
-
-
-def shown(trial: Trial) -> str:
-    """What the job says of the script's own checkpoints and position."""
-    said = []
-    if trial.shown.checkpoint:
-        said.append(f"`{trial.shown.checkpoint}`")
-    if trial.shown.resumed_from:
-        said.append(f"{trial.shown.resumed_from} attempts resumed from a checkpoint")
-    if trial.shown.estimated:
-        said.append("{} {} (estimated)".format(*trial.shown.estimated))
-    return "; ".join(said) or NOTHING
 
 
 def examine(shape: Shape, directory: Path) -> Row:

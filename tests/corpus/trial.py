@@ -43,15 +43,6 @@ class Interruption:
     replayed: int = 0
 
 
-@dataclass(frozen=True)
-class Shown:
-    """What the service says of a script that reports nothing; ``estimated`` is ("epoch", 3) or ("step", 40)."""
-
-    checkpoint: str = ""  # the latest
-    resumed_from: int = 0  # attempts of which it names the checkpoint that they loaded
-    estimated: tuple[str, int] | None = None
-
-
 @dataclass
 class Trial:
     """One job from submit to end."""
@@ -61,7 +52,6 @@ class Trial:
     last: str | None  # epoch or step that was printed last, with its loss
     interruptions: list[Interruption] = field(default_factory=list)
     missing: str = ""  # what it should have printed
-    shown: Shown = Shown()
 
 
 class Lab:
@@ -82,7 +72,7 @@ class Lab:
                 done.append(self._interrupt(job, output, kind))
             state = self._settled(job, output)
             missing = output.lacks(shape.must_print)
-            return Trial(state, self._reason(job), output.last(), done, missing, self._shown(job, shape))
+            return Trial(state, self._reason(job), output.last(), done, missing)
         finally:
             self._end(job)
 
@@ -117,21 +107,6 @@ class Lab:
         shown: dict[str, Any] = self._client.job(job.id)
         outcome = shown["outcome"] or {}
         return f"{outcome['class']}: {outcome['message']}" if outcome.get("class") not in (None, "success") else ""
-
-    def _shown(self, job: ServedJob, shape: Shape) -> Shown:
-        row: dict[str, Any] = {**self._client.job(job.id)}
-        attempts: list[dict[str, Any]] = [{**attempt} for attempt in self._client.attempts(job.id)]
-        checkpoints = [each["path"] for each in row.get("checkpoints", [])]
-        estimate = row.get(f"estimated_{shape.unit}")
-        return Shown(
-            checkpoint=self._without_own_directories(checkpoints[0], job) if checkpoints else "",
-            resumed_from=sum(attempt.get("resumed_from_path") is not None for attempt in attempts),
-            estimated=None if estimate is None else (shape.unit, estimate),
-        )
-
-    def _without_own_directories(self, path: str, job: ServedJob) -> str:
-        inside = path.replace(str(job.run_dir.snapshots), "{snapshots}")
-        return re.sub(rf"^{re.escape(str(self._outside))}/\d+/", "/outside/", inside)
 
     # --- interruptions
 

@@ -10,8 +10,8 @@ from doc_pages import ROOT, blocks
 from rekindle.contract.states import JobState
 
 KEPT_WORDS = {
-    "keeper", "attempt", "snapshot", "drain", "fence", "generation", "goodput", "tombstone", "slot", "pin", "recipe",
-    "bundle", "chaos", "doctor", "home", "straggler",
+    "keeper", "attempt", "snapshot", "drain", "goodput", "slot", "pin", "recipe", "bundle", "chaos", "doctor", "home",
+    "straggler", "stalled", "culprit",
 }  # fmt: skip
 """Words of rekindle's own that no other system has in this sense."""
 
@@ -35,7 +35,7 @@ def test_the_concepts_name_every_state() -> None:
 
 
 def test_the_scripts_of_the_quickstart_run_as_they_are_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    plain, _, exact = blocks("python", "docs/quickstart.md")
+    plain, exact = blocks("python", "docs/quickstart.md")
     world = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     for name, value in {**world, "REKINDLE_SNAPSHOT_DIR": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
@@ -48,11 +48,11 @@ def test_the_scripts_of_the_quickstart_run_as_they_are_shown(monkeypatch: pytest
     assert list(tmp_path.glob("*/manifest.json"))
 
 
-def test_the_parts_of_scripts_in_the_page_on_resuming_are_in_the_examples() -> None:
+def test_the_parts_of_scripts_in_the_page_on_own_scripts_are_in_the_examples() -> None:
     examples = {
         line.strip().removesuffix(",")
         for path in (ROOT / "docs/examples").glob("with_*.py")
         for line in path.read_text().splitlines()
     }
-    shown = {line.strip() for block in blocks("python", "docs/resume.md") for line in block.text.splitlines()}
+    shown = {line.strip() for block in blocks("python", "docs/own-scripts.md") for line in block.text.splitlines()}
     assert {line.replace("callbacks = ", "callbacks=") for line in shown} <= examples

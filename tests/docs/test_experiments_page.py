@@ -7,6 +7,7 @@ from rekindle_service.experiments import built_in
 from rekindle_service.schemas.experiment_json import ExperimentCreate
 
 PAGE = (ROOT / "docs" / "experiments.md").read_text()
+EVIDENCE = (ROOT / "docs" / "evidence.md").read_text()
 
 
 def test_every_shown_file_is_an_experiment() -> None:
@@ -14,9 +15,10 @@ def test_every_shown_file_is_an_experiment() -> None:
         assert ExperimentCreate.model_validate(tomllib.loads(block.text)).matrix, block
 
 
-def test_every_builtin_has_its_command_and_its_table() -> None:
+def test_every_builtin_has_its_command_and_its_result() -> None:
     for name in built_in.names():
-        assert f"`rekindle experiment {name} --follow`" in PAGE, name
+        for page in (PAGE, EVIDENCE):
+            assert f"| `rekindle experiment {name} --follow` |" in page, name
 
 
 def test_every_key_of_a_request_is_explained() -> None:

@@ -1,4 +1,4 @@
-"""Blocks of the pages other than commands: a test reads each of them, or a list has the reason why none does."""
+"""Blocks and words of the pages: a test reads each block, or a list has the reason why none does."""
 
 import hashlib
 import hmac
@@ -15,7 +15,6 @@ from torch.utils.data import TensorDataset
 
 import rekindle
 from doc_pages import ROOT, Block, blocks
-from docs.test_commands import ELSEWHERE
 from rekindle_service.client import Client
 from rekindle_service.config.notification_targets import EventType, NotificationTarget
 from rekindle_service.config.settings import Settings
@@ -26,7 +25,7 @@ HANDLED = {
     "bash": "docs/test_commands.py runs every line",
     "sh": "docs/test_commands.py runs every line",
     "python": "see PROGRAMS",
-    "toml": "docs/experiments.md: docs/test_experiments_page.py; docs/notifications.md: here",
+    "toml": "docs/experiments.md: docs/test_experiments_page.py; others are settings: here",
     "json": "here",
     "yaml": "configuration of Prometheus, which is not installed for the tests",
     "text": "diagrams and listings; deploy/README.md needs root and systemd, CONTRIBUTING.md starts the tests",
@@ -37,11 +36,12 @@ PROGRAMS = {
     "docs/client.md": "docs/test_commands.py, against a server",
     "docs/devices.md": "needs a GPU",
     "docs/notifications.md": "here",
+    "docs/own-scripts.md": "parts of docs/examples: docs/test_beginners_pages.py",
     "docs/quickstart.md": "docs/test_beginners_pages.py; docs/test_commands.py submits them",
     "docs/recipes.md": "here",
-    "docs/resume.md": "parts of docs/examples: docs/test_beginners_pages.py",
     "docs/snapshots.md": "here",
     "docs/training.md": "here",
+    "docs/troubleshooting.md": "docs/test_commands.py submits it",
 }
 
 
@@ -50,7 +50,7 @@ def test_every_block_is_of_a_handled_kind() -> None:
     programs = blocks("python")
     for block in programs:
         compile(block.text, str(block), "exec")
-    unexplained = [str(block) for block in programs if block.page not in {*PROGRAMS, *ELSEWHERE}]
+    unexplained = [str(block) for block in programs if block.page not in PROGRAMS]
     assert unexplained == [], "say in this file how they are run"
 
 
@@ -59,6 +59,15 @@ def test_the_shown_receivers_are_settings(tmp_path: Path) -> None:
     (tmp_path / "rekindle.toml").write_text(block.text)
     hook, command = Settings(home=tmp_path).notify
     assert (hook.url, command.time_limit) == ("https://hooks.example/rekindle", 30)
+
+
+SETTINGS = [block for block in blocks("toml") if block.page != "docs/experiments.md"]
+
+
+@pytest.mark.parametrize("block", SETTINGS, ids=str)
+def test_shown_settings_are_accepted(block: Block, tmp_path: Path) -> None:
+    (tmp_path / "rekindle.toml").write_text(block.text)
+    assert Settings(home=tmp_path) != Settings(home=tmp_path / "defaults")
 
 
 def test_a_page_names_everything_that_it_describes() -> None:
@@ -123,6 +132,23 @@ def test_the_shown_training_in_virtual_shards_runs(monkeypatch: pytest.MonkeyPat
     }
     exec(block.text, names)  # noqa: S102 it is our own page
     assert list(tmp_path.glob("*/manifest.json"))
+
+
+def test_pages_for_users_have_no_tests_measurements_or_internals() -> None:
+    evidence = r"\btests/|\bpytest\b|\b(?:fence|tombstone|generation)s?\b"
+    found = {
+        f"{path.name}: {match[0]}"
+        for path in (ROOT / "docs").glob("*.md")
+        if path.name not in ("architecture.md", "evidence.md")
+        for match in re.finditer(evidence, path.read_text())
+    }
+    assert found <= {"eight-gpus.md: pytest"}, "they belong to evidence.md or architecture.md"
+
+
+def test_the_written_pages_can_be_read_in_two_hours() -> None:
+    texts = [path.read_text() for path in (ROOT / "docs").glob("*.md")]
+    written = [re.sub(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", "", text, flags=re.DOTALL) for text in texts]
+    assert sum(bool(re.search(r"\w", word)) for text in written for word in text.split()) <= 30_000
 
 
 def test_every_shown_part_of_a_recipe_runs_unchanged() -> None:

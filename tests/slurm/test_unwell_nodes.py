@@ -1,6 +1,6 @@
 """A node of a job is unwell, though it runs: that is shown, the node is excluded where it must be, and no bit is lost.
 
-``pytest tests/slurm/test_unwell_nodes.py --soak 1 -s | grep '^|'`` makes the table of docs/slurm.md.
+``pytest tests/slurm/test_unwell_nodes.py --soak 1 -s | grep '^|'`` makes the table of docs/evidence.md.
 """
 
 import json

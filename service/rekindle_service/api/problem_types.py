@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProblemType:
-    """What OpenAPI lists and docs/troubleshooting.md explains; ``remedy`` begins with a verb or names a command."""
+    """What OpenAPI lists and docs/reference/errors.md explains; ``remedy`` begins with a verb or names a command."""
 
     cause: str
     remedy: str
@@ -95,7 +95,7 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
     ),
     "storage-unavailable": ProblemType(
         "The database does not answer, or was removed, replaced or damaged.",
-        "`GET /readyz` names its state; docs/database.md says what to do. Retry with the same `Idempotency-Key`.",
+        "`GET /readyz` names its state; docs/storage.md says what to do. Retry with the same `Idempotency-Key`.",
     ),
     "too-large": ProblemType(
         "The body exceeds its limit: 10 MiB, for an archive of code `bundle_bytes`.",

@@ -15,7 +15,7 @@ from rekindle_service.store.totals import JobTotals
 
 _INTRODUCTION = """\
 `GET /metrics` answers them in the text format of Prometheus, or as OpenMetrics where that is requested. It takes the
-token of a person as a bearer token; [Monitoring](../monitoring.md) shows how Prometheus is configured. Only jobs that
+token of a person as a bearer token; [Watch](../operations.md#watch) shows how Prometheus is configured. Only jobs that
 hold slots have series of their own. Counters survive a restart of the server and include deleted jobs. A value that is
 not known is omitted."""
 
