@@ -28,6 +28,8 @@ pytestmark = pytest.mark.long
 _LONG = 240.0  # seconds: several attempts, on a busy machine
 
 NOT_RUN = {
+    "pip install .": "installs into the environment of the tests",
+    "pip install '.[recipes]'": "installs into the environment of the tests",
     "make demo": "runs `rekindle demo`, which tests/e2e/test_demo.py runs",
     "make test": "runs this",
     "make test-gpu": "its tests are in the long tier",
