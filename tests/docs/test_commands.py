@@ -31,7 +31,6 @@ NOT_RUN = {
     "pip install .": "installs into the environment of the tests",
     "pip install '.[recipes]'": "installs into the environment of the tests",
     "make demo": "runs `rekindle demo`, which tests/e2e/test_demo.py runs",
-    "make test": "runs this",
     "make test-gpu": "its tests are in the long tier",
     "torchrun --nproc-per-node 2 -m rekindle.recipes.ddp --epochs 20": "shorter, by tests/e2e/test_run_recipe.py",
 }
