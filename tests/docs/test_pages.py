@@ -38,7 +38,6 @@ PROGRAMS = {
     "docs/notifications.md": "here",
     "docs/own-scripts.md": "parts of docs/examples: docs/test_beginners_pages.py",
     "docs/quickstart.md": "docs/test_beginners_pages.py; docs/test_commands.py submits them",
-    "docs/recipes.md": "here",
     "docs/snapshots.md": "here",
     "docs/training.md": "here",
     "docs/troubleshooting.md": "docs/test_commands.py submits it",
@@ -149,8 +148,3 @@ def test_the_written_pages_can_be_read_in_two_hours() -> None:
     texts = [path.read_text() for path in (ROOT / "docs").glob("*.md")]
     written = [re.sub(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", "", text, flags=re.DOTALL) for text in texts]
     assert sum(bool(re.search(r"\w", word)) for text in written for word in text.split()) <= 30_000
-
-
-def test_every_shown_part_of_a_recipe_runs_unchanged() -> None:
-    for block in blocks("python", "docs/recipes.md"):
-        exec(compile(block.text, str(block), "exec"), {})  # noqa: S102 it is our own page

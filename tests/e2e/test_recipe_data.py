@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rekindle.recipes.data_sets import DEBIAN
 from small_data import pack_fashion_mnist, write_cifar10, write_fashion_mnist
 
 SHORT = ("--epochs", "2", "--batch-size", "20")  # five steps an epoch, a snapshot at every second one
@@ -21,12 +22,14 @@ SETS["cifar10"] = functools.partial(write_cifar10, per_batch=20)
 def survives(recipes, tmp_path):
     """Trains once undisturbed, and once with a kill."""
 
-    def run(name, kind, *args):
-        SETS[kind](tmp_path / "data")
+    def run(name, kind, *args, made_up=True):
+        if made_up:
+            SETS[kind](tmp_path / "data")
         directories = [tmp_path / "undisturbed", tmp_path / "killed"]
         for directory in directories:
             directory.mkdir()
-            (directory / "data").symlink_to(tmp_path / "data")
+            if made_up:
+                (directory / "data").symlink_to(tmp_path / "data")
 
         def launch(directory, kill=None):
             odd = ("small-cifar10",) if kind == "cifar10" else ("as-it-is",)
@@ -78,6 +81,14 @@ def test_cifar10_with_its_random_crops_resumes_exactly(survives):
 @pytest.mark.parametrize("name", RANKS)
 def test_every_recipe_resumes_exactly_on_every_data_set(survives, name, kind):
     survives(name, kind)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not DEBIAN.is_dir(), reason="dataset-fashion-mnist is not installed")
+@pytest.mark.parametrize("name", RANKS)
+def test_every_recipe_resumes_exactly_on_the_real_fashion_mnist(survives, name):
+    model = {"scratch": (), "tensor": (), "pipeline": ()}.get(name, ("--model", "lenet"))
+    survives(name, "fashion-mnist", "--train-images", "100", *model, made_up=False)
 
 
 def test_rank_0_downloads_while_the_others_wait(recipes, mirror, tmp_path):

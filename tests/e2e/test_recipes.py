@@ -22,7 +22,7 @@ EACH = {
     "rl": (2, "--batch-size-per-rank", "16"),
 }
 PROGRESS = re.compile(
-    r"^\[rank \d\] epoch \d \| batch 240 \| steps \d+ \| lr \d\.\d{4} \| loss \d+\.\d{4} \| acc \d+\.\d% \| "
+    r"^\[rank \d\] epoch \d \| batch (240|120) \| steps 6 \| lr \d\.\d{4} \| loss \d+\.\d{4} \| acc \d+\.\d% \| "
     r"(all ranks: loss \d+\.\d{4} \| acc \d+\.\d% \| )?\d+\.\d s \| \d+ samples/s$",
     re.MULTILINE,
 )
@@ -95,10 +95,27 @@ def test_ranks_that_divide_a_batch_train_what_one_device_trains(train, name, ran
     assert_close(train(name, ranks, *model, *ONCE), alone)
 
 
-@pytest.mark.parametrize("name", ["tensor", "pipeline"])
-def test_ranks_that_divide_a_model_train_what_one_device_trains(train, name):
-    alone = train("single", 1, "--model", "transformer", *ONCE)
-    assert_close(train(name, 2, *ONCE), alone)
+@pytest.mark.parametrize(
+    ("name", "model", "ranks"),
+    [("tensor", "transformer", 2), ("pipeline", "transformer", 2), ("tensor", "convnet", 2), ("tensor", "convnet", 4)],
+)
+def test_ranks_that_divide_a_model_train_what_one_device_trains(train, name, model, ranks):
+    alone = train("single", 1, "--model", model, *ONCE)
+    assert_close(train(name, ranks, "--model", model, *ONCE), alone)
+
+
+def test_a_convolution_whose_channels_are_divided_resumes_exactly(survives):
+    survives("tensor", 2, "--model", "convnet", *SHORT)
+
+
+def test_each_rank_prints_its_own_test_samples_and_those_of_all(train):
+    outputs = train("ddp", 3, "--model", "lenet", *ONCE).outputs
+    found = [
+        re.findall(r"test \| exact \| (\d+) / (\d+) = .* all ranks: (\d+) / (\d+) = ", each)[-1] for each in outputs
+    ]
+    own, (all_ranks,) = [tuple(map(int, each[:2])) for each in found], {tuple(map(int, each[2:])) for each in found}
+    assert tuple(map(sum, zip(*own, strict=True))) == all_ranks
+    assert all_ranks[1] == 359
 
 
 def test_all_ways_to_add_up_gradients_agree_with_ddp_even_on_three_ranks(train):
@@ -179,3 +196,22 @@ def test_what_cannot_be_trained_is_refused_in_words(recipes, tmp_path, recipe, r
     refused = recipes.run(tmp_path, recipe, ranks, *args)
     assert 0 not in refused.codes
     assert any(said in output for output in refused.outputs), refused.outputs
+
+
+@pytest.mark.parametrize(("options", "changes"), [((), True), (("--no-set-epoch",), False)])
+def test_a_rank_gets_samples_that_another_one_had_only_where_the_epoch_is_set(recipes, tmp_path, options, changes):
+    ran = recipes.run_module(tmp_path, "rekindle.recipes.sample_order", 2, *options)
+    assert ran.codes == [0, 0], "\n".join(ran.outputs)
+    seen = [[set(re.findall(r"\d", line.partition(": ")[2])) for line in each.splitlines()] for each in ran.outputs]
+    assert all(one | other == set("01234567") for one, other in zip(*seen, strict=True))
+    assert all((first != second) is changes for first, second in seen)
+
+
+def test_every_all_reduce_gives_the_same_bits_on_two_ranks_and_a_batch_is_split_by_rows(recipes, tmp_path):
+    ran = recipes.run_module(tmp_path, "rekindle.recipes.primitives", 2)
+    assert ran.codes == [0, 0], "\n".join(ran.outputs)
+    for rank, output in enumerate(ran.outputs):
+        assert re.findall(r"allreduce \((\w+)\): (.*) becomes \[\[3\.0, 3\.0\]\]", output) == [
+            (way, f"[[{rank + 1}.0, {rank + 1}.0]]") for way in ("naive", "ring", "bucketed")
+        ]
+        assert f"rows {2 * rank} to {2 * rank + 1}: " in output

@@ -292,6 +292,7 @@ def test_what_cannot_be_a_set_of_jobs_is_rejected_whole_with_the_field_at_fault(
         ({"measure": [{"metric": "loss", "titel": "x"}]}, "measure.0.titel", "did you mean 'title'?"),
         ({"measures": ["loss"]}, "measures", "'measure'"),
         ({"size": "small"}, "body", "only a builtin has a size"),
+        ({"measure": ["loss"], "conclude": {"--lr": "los"}}, "body", "los, which is no heading of a measure"),
         ({"builtin": "shuffle"}, "body", "exactly one of builtin, matrix and array"),
         ({"base": {"script": "train.py", "name": "x"}}, "base.name", "must be omitted"),
         ({"base": {"recipe": "dpp"}}, "base.recipe", "did you mean 'dp' or 'ddp'?"),
@@ -317,7 +318,8 @@ def test_a_wrong_builtin_is_answered_with_the_right_ones(server: ApiServer) -> N
 def test_every_builtin_can_be_sent_by_its_name_and_as_it_is_shown(server: ApiServer) -> None:
     items = server.api.get(f"{PATH}/builtin").json()["items"]
     assert {item["name"] for item in items} == {
-        "shuffle", "uneven", "scaling", "dp-vs-ddp", "allreduce", "batchnorm", "sync-every",
+        "dp-links", "ddp", "shuffle", "cross-gpu-shuffle", "metrics", "uneven", "scaling", "dp-vs-ddp", "batchnorm",
+        "sync-every", "allreduce", "lenet", "primitives", "resnet34",
     }  # fmt: skip
     item = next(item for item in items if (item["name"], item["size"]) == ("dp-vs-ddp", "small"))
     named = submitted(server, {"builtin": "dp-vs-ddp", "args": ["--epochs", "1"]})
@@ -331,7 +333,8 @@ def test_every_builtin_can_be_sent_by_its_name_and_as_it_is_shown(server: ApiSer
 def test_a_builtin_leaves_out_what_this_machine_has_no_slots_for_with_a_note(server: ApiServer) -> None:
     experiment = submitted(server, {"builtin": "uneven"})
     assert [row["parameters"] for row in experiment["rows"]] == [{"ranks": 1}, {"ranks": 2}]
-    (note,) = experiment["notes"]
+    tutorial, note = experiment["notes"]
+    assert tutorial.startswith("Tutorial: ")
     assert "3 and 4 ranks" in note
     assert "REKINDLE_CPU_SLOTS=4" in note
 

@@ -1,13 +1,14 @@
 """Parts of the recipes that need torch but no other rank."""
 
+import struct
 import threading
 
 import pytest
 import torch
 from torch import nn
-from torchvision import datasets
+from torchvision import datasets, transforms
 
-from rekindle.recipes import rl
+from rekindle.recipes import data_sets, rl
 from rekindle.recipes.catalog import Options
 from rekindle.recipes.data_sets import DataError, digits, evaluation_batches, load
 from rekindle.recipes.dp import CPUDataParallel, validate_peer_access
@@ -15,7 +16,7 @@ from rekindle.recipes.models import Shape, build, resnet34
 from rekindle.recipes.pipeline import PipelineStrategy, count_micro_batches, split_stages
 from rekindle.recipes.training_context import BatchSize, LearningRate
 from rekindle.training.process_group import World
-from small_data import write_cifar10, write_fashion_mnist
+from small_data import pack_fashion_mnist, write_cifar10, write_fashion_mnist
 
 ALONE = World(0, 0, 1, torch.device("cpu"), None, owned=False)
 
@@ -50,10 +51,17 @@ def test_a_damaged_cifar10_is_rejected_by_name(small_cifar10):
 @pytest.mark.parametrize(
     ("file", "content", "reason"),
     [
-        ("train-images-idx3-ubyte", lambda bytes_: bytes_[:-1], "3919"),
-        ("train-images-idx3-ubyte", lambda _: b"", r"invalid literal for int\(\)"),
-        ("train-images-idx3-ubyte", lambda _: b"<html>not found</html>", "could not read it: AssertionError"),
+        ("train-images-idx3-ubyte", lambda bytes_: bytes_[:-1], "has 3919 values, and its header announces 3920"),
+        ("train-images-idx3-ubyte", lambda bytes_: bytes_[:9], "unpack requires"),
+        ("train-images-idx3-ubyte", lambda _: b"", "is no IDX file"),
+        ("train-images-idx3-ubyte", lambda _: b"<html>not found</html>", "is no IDX file"),
         ("t10k-labels-idx1-ubyte", lambda bytes_: bytes_[:7] + b"\2" + bytes_[8:10], "3 images and 2 labels"),
+        ("t10k-labels-idx1-ubyte", lambda bytes_: bytes_[:8] + b"\xff" * 3, "with 256 classes, so it is another set"),
+        (
+            "train-images-idx3-ubyte",
+            lambda _: struct.pack(">IIII", 2051, 5, 2, 2) + bytes(20),
+            r"its images are \[2, 2\]",
+        ),
     ],
 )
 def test_a_damaged_fashion_mnist_is_rejected_by_name(tmp_path, file, content, reason):
@@ -64,25 +72,69 @@ def test_a_damaged_fashion_mnist_is_rejected_by_name(tmp_path, file, content, re
         load(Options(data="fashion-mnist", data_dir=tmp_path), ALONE)
 
 
-def test_fashion_mnist_is_read_from_its_own_files(tmp_path):
-    write_fashion_mnist(tmp_path, train=5, test=3)
-    found = load(Options(data="fashion-mnist", data_dir=tmp_path, download=True), ALONE)
-    assert (len(found.train), len(found.test), found.train[0][0].shape) == (5, 3, (1, 28, 28))
+def test_fashion_mnist_is_read_from_its_own_files_packed_or_not_as_torchvision_reads_it(tmp_path):
+    write_fashion_mnist(tmp_path / "own", train=5, test=3)
+    pack_fashion_mnist(tmp_path / "own", tmp_path / "packed")
+    seen = [
+        load(Options(data="fashion-mnist", data_dir=tmp_path / where, download=True), ALONE)
+        for where in ("own", "packed", "own/FashionMNIST/raw")
+    ]
+    normalize = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.286,), (0.353,))])
+    theirs = datasets.FashionMNIST(tmp_path / "own", train=True, transform=normalize)
+    for found in seen:
+        assert (len(found.train), len(found.test), found.train[0][0].shape) == (5, 3, (1, 28, 28))
+        for (image, label), (expected, their_label) in zip(found.train, theirs, strict=True):
+            torch.testing.assert_close(image, expected)
+            assert label == their_label
+    assert str(seen[1]).startswith(
+        f"data: Fashion-MNIST from {tmp_path}/packed, 5 images for training and 3 for the test"
+    )
+
+
+def test_a_directory_that_is_named_comes_before_the_package_and_the_package_before_a_download(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.FashionMNIST, "mirrors", ["http://127.0.0.1:9/"])
+    monkeypatch.setattr(data_sets, "DEBIAN", tmp_path / "packed")
+    write_fashion_mnist(tmp_path / "own", train=5, test=3)
+    pack_fashion_mnist(tmp_path / "own", tmp_path / "packed")
+    named = load(Options(data="fashion-mnist", data_dir=tmp_path / "own"), ALONE)
+    assert str(tmp_path / "own") in named.origin
+    packed = load(Options(data="fashion-mnist", data_dir=tmp_path / "none", download=True), ALONE)
+    assert str(tmp_path / "packed") in packed.origin
+
+
+def test_another_set_in_the_same_files_is_not_taken_for_fashion_mnist(tmp_path, monkeypatch):
+    monkeypatch.setattr(data_sets, "_PER_CLASS", 2)
+    write_fashion_mnist(tmp_path, train=20, test=3)
+    with pytest.raises(DataError, match="its classes differ in size, so it is another set, such as MNIST"):
+        load(Options(data="fashion-mnist", data_dir=tmp_path), ALONE)
+
+
+@pytest.mark.skipif(not data_sets.DEBIAN.is_dir(), reason="dataset-fashion-mnist is not installed")
+def test_the_package_of_debian_has_the_whole_of_fashion_mnist(tmp_path):
+    found = load(Options(data="fashion-mnist", data_dir=tmp_path), ALONE)
+    assert (len(found.train), len(found.test)) == (60_000, 10_000)
+    assert torch.bincount(found.train.tensors[1]).tolist() == [6000] * 10
+    assert "one of these is 0.01 points of accuracy, which compares with published results" in str(found)
 
 
 def test_a_failed_download_is_reported_with_its_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.FashionMNIST, "mirrors", ["http://127.0.0.1:9/"])
-    with pytest.raises(DataError, match=r"Fashion-MNIST could not be downloaded to .* \(.*Connection refused"):
+    monkeypatch.setattr(data_sets, "DEBIAN", tmp_path / "not installed")
+    reason = (
+        r"Fashion-MNIST could not be downloaded to .* \(.*Connection refused.*`apt-get install dataset-fashion-mnist`"
+    )
+    with pytest.raises(DataError, match=reason):
         load(Options(data="fashion-mnist", data_dir=tmp_path, download=True), ALONE)
 
 
 @pytest.mark.parametrize("data", ["fashion-mnist", "cifar10"])
-def test_missing_data_is_reported_with_the_directory_and_the_remedy(tmp_path, data):
+def test_missing_data_is_reported_with_the_directory_and_the_remedy(tmp_path, data, monkeypatch):
+    monkeypatch.setattr(data_sets, "DEBIAN", tmp_path / "not installed")
     with pytest.raises(DataError, match=rf"is not in {tmp_path}.*--data-dir.*--download"):
         load(Options(data=data, data_dir=tmp_path), ALONE)
 
 
-@pytest.mark.parametrize("name", ["small-resnet", "resnet34", "lenet", "transformer"])
+@pytest.mark.parametrize("name", ["small-resnet", "resnet34", "lenet", "convnet", "transformer"])
 def test_every_model_accepts_the_images_that_are_loaded_for_it(name):
     found = load(Options(model=name), ALONE)
     model = build(name, found.shape).eval()
@@ -129,6 +181,27 @@ def test_exact_evaluation_sees_each_sample_once_and_padded_evaluation_repeats_so
     assert seen("exact") == samples
     assert len(seen("padded")) == -(-31 // ranks) * ranks
     assert set(seen("padded")) == set(samples)
+
+
+def test_ten_thousand_test_samples_on_three_ranks_are_divided_as_evenly_as_possible_or_padded():
+    def shares(how):
+        loaders = [evaluation_batches(range(10_000), how, rank=r, ranks=3, workers=0) for r in range(3)]
+        return sorted(sum(len(batch) for batch in loader) for loader in loaders)
+
+    assert shares("exact") == [3333, 3333, 3334]
+    assert shares("padded") == [3334, 3334, 3334]
+
+
+def test_more_ranks_than_test_samples_are_refused():
+    with pytest.raises(DataError, match="the test set has 2 samples, and each of 3 ranks needs one"):
+        evaluation_batches(range(2), "exact", rank=0, ranks=3, workers=0)
+
+
+def test_train_images_limits_the_training_set_alone():
+    whole, part = load(Options(), ALONE), load(Options(train_images=100), ALONE)
+    assert (len(part.train), len(part.test)) == (100, 359)
+    assert torch.equal(part.train[99][0], whole.train[99][0])
+    assert len(load(Options(train_images=5000), ALONE).train) == 1438
 
 
 def test_data_parallel_rejects_gpus_without_a_link_and_names_them():

@@ -9,6 +9,7 @@ from rekindle_service.experiments.comparison import (
     best_result,
     best_rows,
     compare,
+    conclusion,
     default_measures,
     guess_goal,
     result_text,
@@ -125,3 +126,51 @@ def test_each_measure_has_its_best_rows() -> None:
     trials = [Trial({"--lr": lr}, 0) for lr in (1, 2)]
     rows = compare(trials, [[0.5, 0.9, 1.0], [0.4, 0.8, 2.0]], measures)
     assert best_of(rows, measures) == [[1], [0], []]
+
+
+ACCURACY = [MeasureColumn("accuracy")]
+
+
+def concluded(trials, numbers, measures=ACCURACY, subject="--x", heading="accuracy"):
+    rows = compare(trials, numbers, measures)
+    return conclusion(rows, measures, subject, heading)
+
+
+REPEATED = [Trial({"--x": value}, repeat) for repeat in (0, 1) for value in ("a", "b")]
+PAIRS = [Trial({"ranks": ranks, "--x": value}, 0) for ranks in (1, 2) for value in ("a", "b")]
+ONCE = [Trial({"--x": "a"}, 0), Trial({"--x": "b"}, 0)]
+
+
+@pytest.mark.parametrize(
+    ("trials", "numbers", "sentence"),
+    [
+        (REPEATED, [0.5, 0.8, 0.6, 0.9], "accuracy is highest with --x b, not a, and the ranges of the repeats do not"),
+        (REPEATED, [0.5, 0.8, 0.9, 0.9], "but the ranges of the repeats overlap: these runs do not show a difference."),
+        (REPEATED, [0.5, 0.8, 0.8, 0.9], "but the ranges of the repeats overlap"),
+        (ONCE, [0.5, 0.8], "accuracy is highest with --x b, not a; a single run of each does not show whether"),
+        (ONCE, [0.5, 0.5], "accuracy is the same, to four digits, with every value of --x."),
+        (PAIRS, [0.5, 0.8, 0.6, 0.600001], "in 1 of 2 comparisons"),
+        (PAIRS, [0.5, 0.8, 0.6, 0.9], "highest with --x b in 2 of 2 comparisons with otherwise the same parameters."),
+        (PAIRS, [0.5, 0.8, 0.9, 0.6], "in 1 of 2 comparisons"),
+        (ONCE, [0.5, None], None),
+        (ONCE, [None, None], None),
+    ],
+)
+def test_a_conclusion_says_which_value_is_better_or_that_the_runs_do_not_show_it(trials, numbers, sentence):
+    found = concluded(trials, [[number] for number in numbers])
+    assert found == sentence if sentence is None else sentence in (found or "")
+
+
+def test_a_conclusion_prefers_what_is_low_where_that_is_better_and_ignores_parameters_that_only_some_rows_have():
+    trials = [Trial({"--x": "a", "devices": 2}, 0), Trial({"--x": "b", "ranks": 2}, 0)]
+    found = concluded(trials, [[2.0], [1.0]], [MeasureColumn("loss")], heading="loss")
+    assert found == "loss is lowest with --x b, not a; a single run of each does not show whether that is chance."
+
+
+def test_two_columns_are_compared_row_by_row():
+    measures = [MeasureColumn("exact"), MeasureColumn("padded")]
+    same, other = [[1.0, 1.0], [0.6833, 0.6833000183105469]], [[1.0, 1.0], [0.5, 0.6]]
+    assert concluded(ONCE, same, measures, "padded", "exact") == "padded and exact are the same in every row."
+    assert concluded(ONCE, other, measures, "padded", "exact") == "padded and exact differ with --x=b."
+    assert concluded(ONCE, [[None, 1.0]] * 2, measures, "padded", "exact") is None
+    assert concluded(ONCE, same, measures, "padded", "unknown") is None

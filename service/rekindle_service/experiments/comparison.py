@@ -1,7 +1,9 @@
 """The table of an experiment: a row for each combination of parameters, a column for each measure. Pure."""
 
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -27,6 +29,7 @@ _HIGHER: Goal = "max"
 _GOALS = dict.fromkeys(_LOW.split(), _LOWER) | dict.fromkeys(_HIGH.split(), _HIGHER)
 _WORD = re.compile(r"[a-z]+[0-9]*")
 _MAX_DEFAULT_MEASURES = 12
+_SINGLE_PRECISION = 1e-6  # relative: scripts compute most metrics in it
 
 
 def guess_goal(metric: str) -> Goal | None:
@@ -184,6 +187,67 @@ def _baseline(row: ComparisonRow, rows: Sequence[ComparisonRow], relative_to: Pa
         if expected.items() <= other.parameters.items():
             return other
     return None
+
+
+def conclusion(
+    rows: Sequence[ComparisonRow], measures: Sequence[MeasureColumn], subject: str, heading: str
+) -> str | None:
+    """Say in one sentence what the column ``heading`` shows about ``subject``, a parameter or another column.
+
+    Rows are compared that agree in all other parameters which every row has; all of them where no two do. None where
+    there is nothing to compare yet.
+    """
+    headings = [measure.heading for measure in measures]
+    if heading not in headings:
+        return None
+    column = headings.index(heading)
+    if subject in headings:
+        return _agreement(rows, headings.index(subject), column, f"{subject} and {heading}")
+    known = [row for row in rows if subject in row.parameters and row.values[column] is not None]
+    if len(known) < 2:
+        return None
+    shared = set.intersection(*(set(row.parameters) for row in known)) - {subject}
+    groups: dict[str, list[ComparisonRow]] = {}
+    for row in known:
+        groups.setdefault(json.dumps({key: row.parameters[key] for key in sorted(shared)}), []).append(row)
+    compared = [group for group in groups.values() if len(group) > 1]
+    return _ranking(compared or [known], column, measures[column], subject)
+
+
+def _agreement(rows: Sequence[ComparisonRow], one: int, other: int, named: str) -> str | None:
+    pairs = [(row, row.values[one], row.values[other]) for row in rows]
+    known = [(label(row.parameters), mine, its) for row, mine, its in pairs if mine is not None and its is not None]
+    differing = [name for name, mine, its in known if not math.isclose(mine, its, rel_tol=_SINGLE_PRECISION)]
+    if not known:
+        return None
+    return f"{named} differ with {', '.join(differing)}." if differing else f"{named} are the same in every row."
+
+
+def _ranking(groups: Sequence[Sequence[ComparisonRow]], column: int, measure: MeasureColumn, subject: str) -> str:
+    """Say which value of ``subject`` is best in most of the groups, whose rows differ in nothing else."""
+    ordered = [sorted(group, key=lambda row: row.values[column] or 0.0) for group in groups]
+    ordered = [group for group in ordered if not _looks_equal(group[0].values[column], group[-1].values[column])]
+    if not ordered:
+        return f"{measure.heading} is the same, to four digits, with every value of {subject}."
+    lowest_first = measure.direction == "min"
+    pairs = [(group[0], group[-1]) if lowest_first else (group[-1], group[0]) for group in ordered]
+    firsts = Counter(format_value(best.parameters[subject]) for best, _ in pairs)
+    (value, times), superlative = firsts.most_common(1)[0], "lowest" if lowest_first else "highest"
+    text = f"{measure.heading} is {superlative} with {subject} {value}"
+    if len(groups) > 1:
+        return f"{text} in {times} of {len(groups)} comparisons with otherwise the same parameters."
+    (best, worst), *_ = pairs
+    other = f"{text}, not {format_value(worst.parameters[subject])}"
+    ranges = best.spread[column], worst.spread[column]
+    if ranges[0] is None or ranges[1] is None:
+        return f"{other}; a single run of each does not show whether that is chance."
+    if max(low for low, _ in (ranges[0], ranges[1])) <= min(high for _, high in (ranges[0], ranges[1])):
+        return f"{other}, but the ranges of the repeats overlap: these runs do not show a difference."
+    return f"{other}, and the ranges of the repeats do not overlap."
+
+
+def _looks_equal(one: float | None, other: float | None) -> bool:
+    return one is not None and other is not None and significant(one) == significant(other)
 
 
 def result_text(measure: str, best: float | None, parameters: Parameters, lowest: float, highest: float) -> str:

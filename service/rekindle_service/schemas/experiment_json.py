@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from rekindle_service.experiments.comparison import Aggregation, ComparisonRow, Goal
+from rekindle_service.experiments.comparison import Aggregation, ComparisonRow, Goal, MeasureColumn
 from rekindle_service.experiments.trials import JOB_FIELDS, MAX_ARRAY, MAX_JOBS, is_option, parse_array
 from rekindle_service.schemas.fields import (
     ApiModel,
@@ -105,6 +105,12 @@ class ExperimentCreate(RequestModel):
     """Option of the script that gets the index of the repeat, from 0; default: none."""
     measure: Annotated[list[AnyMeasure], Field(max_length=50)] = []
     """Columns of the table, each a metric's name or an object; default: the last value of every metric."""
+    conclude: Annotated[dict[Word, Word], Field(max_length=10)] = Field({}, examples=[{"--lr": "accuracy"}])
+    """Sentences below the table: what a column, by its heading, shows about a parameter or another column."""
+    reference: Annotated[list[Annotated[str, StringConstraints(max_length=500)]], Field(max_length=20)] = []
+    """Lines below the table, such as what others have measured."""
+    show_output: bool = False
+    """Let the command line print below the table what the ranks of each job have printed last."""
     sequential: bool = False
     """Run one job at a time, so that durations can be compared."""
     parallel: Annotated[int | None, Field(ge=1, le=MAX_ARRAY)] = None
@@ -119,6 +125,11 @@ class ExperimentCreate(RequestModel):
             raise PydanticCustomError("kind", rule, {"fields": ", ".join(sorted(own)), "hint": "args may be given"})
         if self.array is not None and self.model_fields_set & {"repeats", "seed_option"}:
             raise PydanticCustomError("kind", "an array has no repeats: give it more indices", {"hint": ""})
+        headings = [MeasureColumn(**each.model_dump()).heading for each in self.measure]
+        if unknown := [heading for heading in self.conclude.values() if heading not in headings]:
+            hint = did_you_mean(unknown[0], headings)
+            rule = "conclude names {heading}, which is no heading of a measure"
+            raise PydanticCustomError("kind", rule, {"heading": unknown[0], "hint": hint})
         if self.builtin is None and "size" in self.model_fields_set:
             raise PydanticCustomError("kind", "only a builtin has a size", {"hint": ""})
         return self
@@ -184,7 +195,7 @@ class ExperimentPublic(ExperimentSummary):
     machine: dict[str, Any]
     """Hardware and software of the machine at submission."""
     notes: list[str]
-    """What was omitted at submission and why, in sentences."""
+    """What the results show, what others have measured, and what was omitted at submission and why, in sentences."""
     parameters: list[str]
     """Names of all parameters, in their order."""
     measures: list[str]

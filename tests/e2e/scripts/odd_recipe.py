@@ -41,6 +41,7 @@ def small_cifar10() -> None:
 def own_mirror() -> None:
     """Fashion-MNIST comes from the address in the file ``mirror``, with the checksums of the files in ``served``."""
     os.environ["no_proxy"] = "127.0.0.1"
+    data_sets.DEBIAN = Path("not installed")
     datasets.FashionMNIST.mirrors = [Path("mirror").read_text()]
     datasets.FashionMNIST.resources = [
         (name, _md5((Path("served") / name).read_bytes())) for name, _ in datasets.FashionMNIST.resources
@@ -116,7 +117,7 @@ def seen_loaders() -> None:
 
     def noting(*given: object, **named: object) -> data_sets.Data:
         found = load(*given, **named)
-        return data_sets.Data(Noted(found.train), found.test, found.shape)
+        return data_sets.Data(Noted(found.train), found.test, found.shape, found.origin)
 
     data_sets.load = noting
 

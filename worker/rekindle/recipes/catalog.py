@@ -72,19 +72,21 @@ class Options:
     lr_steps: tuple[int, ...] = _option(
         (), "finished epochs after which the learning rate drops to a tenth (default: cosine)", _MILESTONES, "EPOCH,…"
     )
-    model: str = _choice("model", "small-resnet", "resnet34", "lenet", "transformer")
+    model: str = _choice("model", "small-resnet", "resnet34", "lenet", "convnet", "transformer")
     amp: str = _choice("automatic mixed precision", "no", "bf16", "fp16")
     accumulate: int = _option(1, "micro-batches per step; gradients are synchronized after the last", _COUNT, "N")
     micro_batches: int = _option(4, "micro-batches per batch that pass through the pipeline", _COUNT, "N")
     all_reduce: str = _choice("all-reduce algorithm", "ring", "naive", "bucketed")
     sync_batchnorm: bool = _option(False, "compute batch statistics over all ranks, not for each rank")
     find_unused_parameters: bool = _option(False, "for models that do not use every parameter in every step")
+    unlinked: bool = _option(False, "try GPUs without peer-to-peer links, on which the loss may become NaN")
     deterministic_elastic: int | None = _option(
         None, "bit-identical weights on 1 to SHARDS ranks; slower", _COUNT, "SHARDS"
     )
     data: str = _choice("data set; digits needs no download", "digits", "fashion-mnist", "cifar10")
     data_dir: Path = _option(Path("data"), "directory of the other data sets", Path, "DIRECTORY")  # noqa: RUF009  # a field
     download: bool = _option(False, "let rank 0 download missing data")
+    train_images: int | None = _option(None, "only this many training images (default: all)", _COUNT, "N")
     shuffle: bool = _option(True, "use the same order of samples in every epoch")
     workers: int = _option(0, "data loading processes per rank", _COUNT_OR_ZERO, "N")
     evaluate: str = _choice(
@@ -203,7 +205,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 _BASIC = ("epochs", "batch_size", "lr", "seed", "throttle")
-_TRAINING = (*_BASIC, "data", "data_dir", "download", "workers", "shuffle", "warmup_steps", "lr_steps")
+_TRAINING = (*_BASIC, "data", "data_dir", "download", "train_images", "workers", "shuffle", "warmup_steps", "lr_steps")
 _DATA_PARALLEL = (*_TRAINING, "batch_size_per_rank", "lr_rule", "evaluate")
 _MODEL = ("model", "accumulate")
 
@@ -216,7 +218,7 @@ _RECIPES = (
     Recipe(
         "dp",
         "Train with DataParallel: one process for all its devices",
-        (*_TRAINING, *_MODEL),
+        (*_TRAINING, *_MODEL, "unlinked"),
         single_process=True,
     ),
     Recipe(
@@ -253,7 +255,7 @@ _RECIPES = (
         "tensor",
         "Train with tensor parallelism: each rank computes some outputs of each layer",
         (*_TRAINING, *_MODEL),
-        choices={"model": ("transformer",)},
+        choices={"model": ("transformer", "convnet")},
     ),
 )
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _RECIPES}

@@ -30,11 +30,16 @@ from rekindle.training.strategy import NoStrategy
 class DataParallelStrategy(NoStrategy):
     """The model on the first device, copied to the others for the duration of a step."""
 
+    def __init__(self, *, unlinked: bool) -> None:
+        """``unlinked`` allows GPUs that cannot copy to each other directly."""
+        self._unlinked = unlinked
+
     def wrap(self, model: nn.Module, world: World) -> nn.Module:
         if world.device.type == "cpu":
             return CPUDataParallel(model, devices(world))
         count = devices(world)
-        validate_peer_access(count, torch.cuda.can_device_access_peer)
+        if not self._unlinked:
+            validate_peer_access(count, torch.cuda.can_device_access_peer)
         return nn.DataParallel(model, device_ids=list(range(count)))
 
 
@@ -81,7 +86,7 @@ def validate_peer_access(count: int, can_access: Callable[[int, int], bool]) -> 
         pairs = ", ".join(f"{one} to {other}" for one, other in missing)
         raise RuntimeError(
             f"DataParallel needs peer-to-peer links between all {count} GPUs, and there is none from {pairs} (see "
-            "`nvidia-smi topo -p2p r`): use recipe ddp, or give the process one GPU"
+            "`nvidia-smi topo -p2p r`): use recipe ddp, give the process one GPU, or try it by --unlinked"
         )
 
 
@@ -90,7 +95,7 @@ def main() -> None:
         images = data_sets.load(options, world)
         model = models.build(options.model, images.shape)
         context = TrainingContext(options, images, sgd(model, options), world.device, data_parallel_size=1)
-        with context.run(model, DataParallelStrategy()) as run:
+        with context.run(model, DataParallelStrategy(unlinked=options.unlinked)) as run:
             print_line(run, f"{devices(world)} devices in one process")
             fit(run, context)
 

@@ -15,12 +15,14 @@ from torch.distributed.tensor import DTensor
 from torch.nn.functional import cross_entropy
 
 from rekindle.recipes.data_sets import evaluation_batches
-from rekindle.recipes.training_context import EpochScore, TrainingContext, micro_accuracy
+from rekindle.recipes.training_context import Count, EpochScore, TrainingContext, micro_accuracy
 from rekindle.training.data_loading import length_of, to_device
 from rekindle.training.run import Run
 from rekindle.training.step_boundary import NonFiniteError
 
 _PRECISIONS = {"no": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+_DIGITS_OF_DIGEST = 8  # that are logged as a number, whose sum over the ranks must be exact
 
 Step = Callable[[Run, TrainingContext, Any], None]
 """Trains on one item of ``run.batches``, logs the loss and updates the metrics."""
@@ -116,13 +118,22 @@ def compare_evaluations(run: Run, context: TrainingContext) -> None:
 def accuracy_of(
     run: Run, context: TrainingContext, predict: Callable[[Tensor, Tensor], Tensor], mode: str | None = None
 ) -> float:
-    """Compute the test accuracy of ``predict(images, labels)``, which returns logits; ``mode`` replaces the option."""
-    accuracy = micro_accuracy(context.data.shape.classes).to(run.device)
+    """Compute the test accuracy of ``predict(images, labels)``, which returns logits; ``mode`` replaces the option.
+
+    Prints how many samples of this rank and of all are classified correctly; ``--evaluate compare`` logs them, too.
+    """
+    accuracy = micro_accuracy(context.data.shape.classes, sync_on_compute=False).to(run.device)
     rank, ranks = (run.rank, run.world_size) if context.batch.data_parallel_size > 1 else (0, 1)
-    mode, workers = mode or context.options.evaluate, context.options.workers
+    padded = (mode or context.options.evaluate) == "padded"
+    mode, workers = "padded" if padded else "exact", context.options.workers
     for batch in evaluation_batches(context.data.test, mode, rank=rank, ranks=ranks, workers=workers):
         images, labels = to_device(batch, run.device)
         accuracy.update(predict(images, labels), labels)
+    own = Count.of(accuracy)
+    accuracy.sync()  # until the next compute
+    print_line(run, f"test | {mode} | {own} correct" + (f" | all ranks: {Count.of(accuracy)}" if ranks > 1 else ""))
+    if context.options.evaluate == "compare":
+        run.log(**{f"{mode}_correct_{run.rank}": own.correct, f"{mode}_samples_{run.rank}": own.total})
     return float(accuracy.compute())
 
 
@@ -135,6 +146,8 @@ def fit(
 ) -> None:
     """Train all remaining epochs, evaluate after each, and print the accuracy and the hash of the weights."""
     options = context.options
+    if run.rank == 0:
+        print_line(run, f"{context.data}")
     print_line(run, f"{context.batch} | lr {context.learning_rate.peak:.4f} | {options.evaluate} evaluation")
     with nan_hint(options.lr):
         for epoch in run.epochs(options.epochs):
@@ -143,7 +156,9 @@ def fit(
             if options.evaluate == "compare":
                 compare_evaluations(run, context)
     print_line(run, f"test accuracy {test_accuracy(run, context):.4f}")
-    print_line(run, f"weights sha256 {model_hash(run)}")
+    digest = model_hash(run)
+    run.log(weights=int(digest[:_DIGITS_OF_DIGEST], 16))
+    print_line(run, f"weights sha256 {digest}")
 
 
 @contextmanager
@@ -180,12 +195,12 @@ def log_epoch(run: Run, context: TrainingContext, this_rank: EpochScore, seconds
 
     The load average of the machine over one minute shows how reliable the times are. All ranks call it.
     """
-    all_ranks, batch = context.metrics.all_ranks(), context.batch
+    all_ranks, batch, length = context.metrics.all_ranks(), context.batch, length_of(context.data.train)
     shared = f"all ranks: {all_ranks} | " if batch.data_parallel_size > 1 else ""
-    lr = context.optimizer.param_groups[0]["lr"]
+    lr, own_batch = context.optimizer.param_groups[0]["lr"], batch.of_rank(run.rank)
     print_line(
         run,
-        f"epoch {run.epoch} | batch {batch.global_batch} | steps {run.step} | lr {lr:.4f} | {this_rank} | "
+        f"epoch {run.epoch} | batch {own_batch} | steps {batch.steps(length)} | lr {lr:.4f} | {this_rank} | "
         f"{shared}{seconds:.1f} s | {speed:.0f} samples/s",
     )
     run.log(

@@ -1,4 +1,4 @@
-"""The models that recipes can train (residual networks, LeNet, a transformer), each a plain sequence of layers."""
+"""The models that recipes can train, convolutional networks and a transformer, each a plain sequence of layers."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,6 +31,8 @@ def build(model: str, shape: Shape) -> nn.Sequential:
             return resnet34(shape.classes, channels=shape.channels)
         case "lenet":
             return lenet(shape.classes, shape.channels)
+        case "convnet":
+            return convnet(shape.classes, shape.channels)
         case "transformer":
             return transformer(shape.classes, channels=shape.channels, side=shape.side)
     raise ValueError(f"unknown model {model!r}")
@@ -52,6 +54,20 @@ def lenet(classes: int, channels: int = 1) -> nn.Sequential:
         nn.Linear(800, 128),
         nn.ReLU(),
         nn.Linear(128, classes),
+    )
+
+
+def convnet(classes: int, channels: int = 1, width: int = 64) -> nn.Sequential:
+    """Two convolutions of ``width`` channels, which recipe ``tensor`` splits, for images of any size."""
+    return nn.Sequential(
+        nn.Conv2d(channels, width, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(width, width, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(width, classes),
     )
 
 

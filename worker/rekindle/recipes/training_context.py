@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from rekindle.training.drain import Drained
 from rekindle.training.process_group import World
 from rekindle.training.reporter import reporter
 from rekindle.training.run import Run
-from rekindle.training.sampler import batch_sizes
+from rekindle.training.sampler import batch_sizes, shard_range
 from rekindle.training.strategy import Strategy
 from rekindle.training.training_state import Stateful
 
@@ -95,6 +95,15 @@ class BatchSize:
         sizes = batch_sizes(length, self.global_batch)
         return sum(sizes[max(0, len(sizes) - steps) :])
 
+    def steps(self, length: int) -> int:
+        """Count the steps of an epoch of ``length`` samples."""
+        return len(batch_sizes(length, self.global_batch))
+
+    def of_rank(self, rank: int) -> int:
+        """Count the samples per step of ``rank``; all of them where ranks share none."""
+        shard = rank if self.data_parallel_size > 1 else 0
+        return len(shard_range(self.global_batch, shard, self.data_parallel_size))
+
     def __str__(self) -> str:
         if self.data_parallel_size == 1:
             return f"global batch {self.global_batch}, not divided"
@@ -158,6 +167,23 @@ class EpochScore:
 
     def __str__(self) -> str:
         return f"loss {self.loss:.4f} | acc {self.accuracy:.1%}"
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many samples a metric has seen, and how many of them were classified correctly."""
+
+    correct: int
+    total: int
+
+    @classmethod
+    def of(cls, metric: MulticlassAccuracy) -> Self:
+        """Read the counts of the metric, those of all ranks while it is synchronized."""
+        correct = int(cast("Tensor", metric.tp).sum())
+        return cls(correct, correct + int(cast("Tensor", metric.fn).sum()))
+
+    def __str__(self) -> str:
+        return f"{self.correct} / {self.total} = {self.correct / max(self.total, 1):.2%}"
 
 
 class EpochMetrics:

@@ -32,6 +32,7 @@ from rekindle_service.experiments.comparison import (
     best_of,
     best_result,
     compare,
+    conclusion,
     default_measures,
 )
 from rekindle_service.experiments.experiment_records import remove_record
@@ -249,7 +250,7 @@ def _public(state: AppState, experiment: Experiment) -> ExperimentPublic:
             **dict(experiment_summary(experiment, Counter(job.state for job in jobs))),
             "definition": experiment.definition,
             "machine": experiment.machine,
-            "notes": experiment.notes,
+            "notes": [*_conclusions(experiment, rows, measures), *experiment.notes],
             "parameters": list(dict.fromkeys(key for job in jobs for key in job.trial["parameters"])),
             "measures": [measure.heading for measure in measures],
             "metrics": [measure.metric for measure in measures],
@@ -262,6 +263,13 @@ def _public(state: AppState, experiment: Experiment) -> ExperimentPublic:
             ],
         }
     )
+
+
+def _conclusions(experiment: Experiment, rows: Sequence[ComparisonRow], measures: Sequence[MeasureColumn]) -> list[str]:
+    """What the results show, and what others have measured, in sentences."""
+    declared = experiment.definition.get("conclude", {}).items()
+    found = [conclusion(rows, measures, subject, heading) for subject, heading in declared]
+    return [*filter(None, found), *experiment.definition.get("reference", [])]
 
 
 def _trial_public(job: Job, attempts: Sequence[Attempt], values: list[float | None]) -> TrialPublic:

@@ -35,6 +35,7 @@ from rekindle_service.experiments.comparison import significant
 from rekindle_service.experiments.trials import format_value, label
 
 _POLL_INTERVAL = 1.0  # seconds
+_OUTPUT_LINES = 20
 
 
 def experiment(
@@ -188,7 +189,21 @@ def _follow(client: Client, found: Experiment, output: Output) -> ExitCode:
         note(f"The jobs keep running. Follow them again with: rekindle experiment --show {experiment_id} --follow")
         return ExitCode.INTERRUPTED
     _print(found, output, with_table=True)
+    if output == "table" and found["definition"].get("show_output"):
+        _print_output(client, found)
     return _worst(found)
+
+
+def _print_output(client: Client, found: Experiment) -> None:
+    """Print the last lines of each rank of each job."""
+    for trial in found["trials"]:
+        out().print()
+        print_line(f"{label(trial['parameters'])}, job #{trial['number']}:")
+        attempt = client.job(trial["job"])["attempt"]
+        for row in client.ranks(trial["job"]):
+            tail = client.log_tail(trial["job"], row["rank"], "stdout", attempt, _OUTPUT_LINES)
+            for line in tail.data.decode(errors="replace").splitlines():
+                print_line(line)
 
 
 def _worst(experiment: Experiment) -> ExitCode:

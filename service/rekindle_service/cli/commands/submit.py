@@ -36,7 +36,7 @@ CONTEXT = {"allow_interspersed_args": False}
 
 COMMAND_HELP = "The script and its arguments."
 MODULE_HELP = "Run this module in place of a script, as `python -m` does."
-RECIPE_HELP = "Run a training that comes with rekindle, such as ddp; docs/recipes.md lists them."
+RECIPE_HELP = "Run a training that comes with rekindle, such as ddp; docs/tutorials.md lists them."
 CODE_HELP = "Directory to copy. (default: the current one, or the script's)"
 REF_HELP = "With --git: branch, tag or commit. (default: the head of the repository)"
 ARRAY_HELP = "One job for each index; %N runs N at a time. {index} in the arguments becomes the index."
