@@ -26,8 +26,8 @@ from rekindle_service.machine.slots import Machine
 from rekindle_service.retention.pruner import Pruner
 from rekindle_service.run_readers.rank_rows import rank_numbers, read_attempts
 from rekindle_service.store import Store
-from rekindle_service.store.job_queries import MIN_ID_PREFIX, Lookup, Row
-from rekindle_service.store.tables import Experiment, Job
+from rekindle_service.store.job_queries import MIN_ID_PREFIX, Lookup
+from rekindle_service.store.tables import Experiment, Job, Row
 from rekindle_service.suggestions import closest
 
 _MAX_NAMED = 10  # unknown ranks that an error names

@@ -8,10 +8,9 @@ from typing import Annotated, TypeVar
 from fastapi import Depends, Query
 
 from rekindle_service.schemas.fields import Page
-from rekindle_service.store.tables import Experiment, Job
+from rekindle_service.store.tables import Row
 
 T = TypeVar("T")
-Row = TypeVar("Row", Job, Experiment)
 
 MAX = (1 << 63) - 1
 CURSOR = "`next` of the previous page"

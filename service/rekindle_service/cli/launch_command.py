@@ -168,7 +168,7 @@ def _other_program(words: list[str], cwd: Path) -> NotTranslatedError:
         return NotTranslatedError(f"{rule}. {error}")
     counts = [_count(words, at) for at in range(start)]
     ranks = next((count for count in [command.ranks, *counts] if count is not None), None)
-    command = replace(command, ranks=ranks, env=[*_assignments(words[:start]), *command.env])
+    command = replace(command, ranks=ranks, env=[*filter(_ASSIGNMENT.fullmatch, words[:start]), *command.env])
     return NotTranslatedError(f"{rule}: write `{command}`; what {words[0]} would set, pass with --env NAME=VALUE")
 
 
@@ -178,10 +178,6 @@ def _count(words: list[str], at: int) -> int | None:
         return None
     text = value if equals else words[at + 1]
     return int(text) if text.isdecimal() else None
-
-
-def _assignments(words: list[str]) -> list[str]:
-    return [word for word in words if _ASSIGNMENT.fullmatch(word)]
 
 
 def _is_launcher(word: str) -> bool:

@@ -10,12 +10,12 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any
 
 from rekindle.contract.files import fsync_directory
 from rekindle.contract.run_dir.json_records import Amount, Count, JsonRecord
 from rekindle_service.config.home import Home
-from rekindle_service.store.tables import Experiment, Job
+from rekindle_service.store.tables import Job, Row
 from rekindle_service.submission import BusyError, FieldError, SubmissionError
 
 _KEY = "submission"  # in spec.json
@@ -59,8 +59,6 @@ def confirm_runs(home: Home, job_ids: Iterable[str]) -> None:
     fsync_directory(home.runs)
 
 
-Keyed = TypeVar("Keyed", Job, Experiment)
-
 _MAX_WAITING = 8
 _MAX_WAIT_SECONDS = 30.0
 
@@ -72,7 +70,7 @@ class IdempotencyKey:
     value: str
     request_digest: str
 
-    def check(self, known: Keyed) -> Keyed:
+    def check(self, known: Row) -> Row:
         """``known``, which a request with this key has made. Raises SubmissionError if it was another request."""
         if known.request_digest != self.request_digest:
             kind = "job" if isinstance(known, Job) else "experiment"

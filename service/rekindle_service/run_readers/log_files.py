@@ -199,33 +199,29 @@ def last_line(file: BinaryIO) -> str | None:
     return None
 
 
-class Line(NamedTuple):
-    """Bytes from ``start`` up to ``end``, with its newline; of a log that lost its middle, the first may be a rest."""
-
-    start: int
-    end: int
-
-
 class Scanned(NamedTuple):
     """No line begins or ends up to byte ``offset``: a reader may stop here and continue later."""
 
     offset: int
 
 
-def lines_forward(file: BinaryIO, begin: int, end: int) -> Iterator[Line | Scanned]:
-    """The lines whose newline is at ``begin`` or later and before ``end``, ascending."""
+def lines_forward(file: BinaryIO, begin: int, end: int) -> Iterator[Span | Scanned]:
+    """The lines, each with its newline, which is at ``begin`` or later and before ``end``, ascending.
+
+    After a removed part, the first may be the rest of one.
+    """
     for span in _parts(file, begin, end):
         start = line_start(file, span.start)
         for position in range(span.start, span.end, _BLOCK):
             block = os.pread(file.fileno(), min(_BLOCK, span.end - position), position)
             at = -1
             while (at := block.find(b"\n", at + 1)) >= 0:
-                yield Line(start, position + at + 1)
+                yield Span(start, position + at + 1)
                 start = position + at + 1
             yield Scanned(position + len(block))
 
 
-def lines_backward(file: BinaryIO, begin: int, end: int) -> Iterator[Line | Scanned]:
+def lines_backward(file: BinaryIO, begin: int, end: int) -> Iterator[Span | Scanned]:
     """The same lines, descending."""
     for span in reversed(_parts(file, begin, end)):
         pending: int | None = None  # end of the line whose start is looked for
@@ -235,11 +231,11 @@ def lines_backward(file: BinaryIO, begin: int, end: int) -> Iterator[Line | Scan
             at = len(block)
             while (at := block.rfind(b"\n", 0, at)) >= 0:
                 if pending is not None:
-                    yield Line(low + at + 1, pending)
+                    yield Span(low + at + 1, pending)
                 pending = low + at + 1
             yield Scanned(low if pending is None else pending)
         if pending is not None:
-            yield Line(line_start(file, pending - 1), pending)
+            yield Span(line_start(file, pending - 1), pending)
 
 
 def _parts(file: BinaryIO, begin: int, end: int) -> list[Span]:
@@ -255,7 +251,7 @@ def line_start(file: BinaryIO, offset: int) -> int:
     return low + max(before.rfind(b"\n"), before.rfind(b"\0")) + 1
 
 
-def line_text(file: BinaryIO, line: Line) -> str:
+def line_text(file: BinaryIO, line: Span) -> str:
     """The line as a terminal would show it, free of control characters, cut off after 4,000 bytes.
 
     Of a progress bar, which overwrites itself with carriage returns, it is the latest state.

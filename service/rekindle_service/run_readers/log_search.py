@@ -15,8 +15,8 @@ import re2
 
 from rekindle.contract.field_texts import Described
 from rekindle_service.run_readers.log_files import (
-    Line,
     Scanned,
+    Span,
     data_spans,
     line_text,
     lines_backward,
@@ -140,7 +140,7 @@ def _search_lines(
     start = min(start, size)
     for each in lines_backward(file, 0, start) if backwards else lines_forward(file, start, size):
         position = each.offset if isinstance(each, Scanned) else each.start if backwards else each.end
-        if isinstance(each, Line) and (backwards or each.start >= start) and accept(text := line_text(file, each)):
+        if isinstance(each, Span) and (backwards or each.start >= start) and accept(text := line_text(file, each)):
             found.append(Match(each.start, each.start, text[: _BEFORE + _AFTER]))
         if len(found) == limits.matches or time.monotonic() > deadline:
             return SearchPage(found, position, size)

@@ -21,8 +21,8 @@ from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.attempt_samples import LogName
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
 from rekindle_service.run_readers.log_files import (
-    Line,
     Scanned,
+    Span,
     hole_at,
     line_start,
     line_text,
@@ -198,7 +198,7 @@ class MergedLog(AbstractContextManager["MergedLog"]):
         file = self._files[log]
         size = size_of(file)
         start = line_start(file, size) if size else 0
-        text = line_text(file, Line(start, size)) if start < size else ""
+        text = line_text(file, Span(start, size)) if start < size else ""
         return TimedLine(*log, start, size, None, level_of(text), text) if text else None
 
     def _forward(self, start: _Start, position: Position | None, limits: ReadLimits, accept: Accept) -> LinePage:
@@ -237,7 +237,7 @@ class MergedLog(AbstractContextManager["MergedLog"]):
                     yield reached, _read(file, log, found, at)
 
 
-def _read(file: BinaryIO, log: LogName, line: Line, at: float | None) -> TimedLine:
+def _read(file: BinaryIO, log: LogName, line: Span, at: float | None) -> TimedLine:
     text = line_text(file, line)
     hole = hole_at(file, line.start - 1) if line.start and os.pread(file.fileno(), 1, line.start - 1) == b"\0" else None
     removed = 0 if hole is None else hole.end - hole.start

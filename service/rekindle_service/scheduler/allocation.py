@@ -153,14 +153,6 @@ def _nothing(_: Job) -> None:
     return None
 
 
-def _no_state(_: str) -> None:
-    return None
-
-
-def _label(job_id: str) -> str:
-    return f"job {job_id}"
-
-
 @dataclass(frozen=True, slots=True)
 class AllocationState:
     """What an allocation depends on, apart from the queue.
@@ -175,8 +167,8 @@ class AllocationState:
 
     machine: Machine
     holding: Sequence[Job] = ()
-    job_state: Callable[[str], JobState | None] = _no_state
-    job_label: Callable[[str], str] = _label
+    job_state: Callable[[str], JobState | None] = lambda _: None
+    job_label: Callable[[str], str] = "job {}".format
     remaining: Callable[[Job], float | None] = _nothing
     max_seconds: Callable[[Job], float | None] = _nothing
     expected: Callable[[Job], float | None] = _nothing

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from rekindle_service.access.permissions import PERSON, Scope, Via
-from rekindle_service.schemas.fields import ApiModel, RequestModel, ResponseModel, Timestamp
+from rekindle_service.schemas.fields import ApiModel, RequestModel, Timestamp
 
 _MAX_SECONDS = 100 * 365 * 24 * 3600
 
@@ -23,7 +23,7 @@ class TokenCreate(RequestModel):
     """Text that people read with the token, at most 200 characters."""
 
 
-class TokenPublic(ResponseModel):
+class TokenPublic(ApiModel):
     """A token, without its secret."""
 
     id: str
@@ -70,7 +70,7 @@ class Me(ApiModel):
     """Whether people other than administrators see their own jobs only."""
 
 
-class AuditPublic(ResponseModel):
+class AuditPublic(ApiModel):
     """One request that changed something or was rejected."""
 
     id: int

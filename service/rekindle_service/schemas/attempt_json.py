@@ -7,7 +7,7 @@ from pydantic import Field
 
 from rekindle_service.jobs.time_breakdown import Interval, TimeCategory
 from rekindle_service.run_readers.stored_snapshots import SnapshotInfo
-from rekindle_service.schemas.fields import ApiModel, JsonObject, OutcomeJson, Page, ResponseModel, Timestamp, Utf8Str
+from rekindle_service.schemas.fields import ApiModel, JsonObject, OutcomeJson, Page, Timestamp, Utf8Str
 
 
 class FaultPublic(ApiModel):
@@ -23,7 +23,7 @@ class FaultPublic(ApiModel):
     """Step of the snapshot that was damaged; null for other faults."""
 
 
-class AttemptPublic(ResponseModel):
+class AttemptPublic(ApiModel):
     """One launch of torchrun."""
 
     number: int
@@ -84,7 +84,7 @@ class TimeBreakdown(ApiModel):
     saving, then what was replayed later, then what was stalled: they show how long each took, not when."""
 
 
-class EventPublic(ResponseModel):
+class EventPublic(ApiModel):
     """One event in the history of a job."""
 
     id: int
@@ -151,7 +151,7 @@ class ConfigurationPublic(ApiModel):
     """Host, system, processor, cores, memory (bytes), Python and packages, as the keeper recorded them."""
 
 
-class FileDifferencePublic(ResponseModel):
+class FileDifferencePublic(ApiModel):
     """A file that differs between the code of two jobs."""
 
     path: Utf8Str

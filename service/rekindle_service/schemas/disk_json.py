@@ -7,7 +7,7 @@ from pydantic import Field
 from rekindle_service.config.settings import RetentionRules
 from rekindle_service.retention.disk_usage import KindBytes
 from rekindle_service.retention.rules import PruneFailure, PruneItem
-from rekindle_service.schemas.fields import ApiModel, Page, RequestModel, ResponseModel, Timestamp
+from rekindle_service.schemas.fields import ApiModel, Page, RequestModel, Timestamp
 
 
 class OwnerUsage(ApiModel):
@@ -21,7 +21,7 @@ class OwnerUsage(ApiModel):
     """Bytes on the disk."""
 
 
-class StuckDeletion(ResponseModel):
+class StuckDeletion(ApiModel):
     """A directory that cannot be removed."""
 
     path: str

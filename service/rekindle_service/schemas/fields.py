@@ -17,15 +17,12 @@ U = TypeVar("U")
 
 
 class ApiModel(BaseModel):
-    """Base of all models: the text below a field is its description in the OpenAPI document."""
+    """Base of all models: the text below a field is its description in the OpenAPI document.
 
-    model_config = ConfigDict(json_schema_extra=describe)
+    Responses are also read from the attributes of a row or a record.
+    """
 
-
-class ResponseModel(ApiModel):
-    """Base of models that are read from the attributes of a row or a record."""
-
-    model_config = ConfigDict(from_attributes=True)
+    model_config = ConfigDict(json_schema_extra=describe, from_attributes=True)
 
 
 class Page(ApiModel, Generic[T]):
@@ -130,10 +127,6 @@ def _device(text: str) -> str:
     return text
 
 
-def _sorted_tags(tags: list[str]) -> list[str]:
-    return sorted(set(tags))
-
-
 def _text(pattern: str, rule: str, hint: str) -> AfterValidator:
     """Check a text that is handed to another program, ``sbatch``."""
 
@@ -171,11 +164,11 @@ SlurmResources = Annotated[str, StringConstraints(max_length=200), _GRES]
 SlurmGpus = Annotated[str, StringConstraints(max_length=200), _GPUS]
 ShellLine = Annotated[str, StringConstraints(max_length=1000), AfterValidator(printable)]
 JobTag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=40)]
-Tags = Annotated[list[JobTag], Field(max_length=20), AfterValidator(_sorted_tags)]
+Tags = Annotated[list[JobTag], Field(max_length=20), AfterValidator(lambda tags: sorted(set(tags)))]
 Note = Annotated[str, StringConstraints(max_length=2000), AfterValidator(no_nul)]
 
 
-STRICT = ConfigDict(extra="forbid", strict=True)
+STRICT = ConfigDict(extra="forbid", strict=True, from_attributes=False)
 """Of request bodies: unknown fields are invalid, and values of another type, such as a number as text."""
 
 

@@ -10,7 +10,7 @@ from rekindle.contract.nvidia_driver import GpuReading
 from rekindle_service.machine.health import DeviceUser
 from rekindle_service.machine.monitor import Space
 from rekindle_service.machine.slots import Link, Slot
-from rekindle_service.schemas.fields import ApiModel, Page, RequestModel, ResponseModel, Timestamp, Utf8Str
+from rekindle_service.schemas.fields import ApiModel, Page, RequestModel, Timestamp, Utf8Str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Memory(ApiModel):
     """Bytes in total."""
 
 
-class Disk(ResponseModel):
+class Disk(ApiModel):
     """Space on disk."""
 
     home: Space

@@ -93,7 +93,8 @@ def copy_database(source: sqlite3.Connection, target: Path) -> None:
             copy.execute("PRAGMA journal_mode=DELETE")  # else it would come with two more files
             if found := findings(copy, "integrity_check"):
                 raise sqlite3.DatabaseError(f"the copy is damaged: {found}")
-        _fsync(partial)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
         partial.rename(target)
     except BaseException:
         partial.unlink(missing_ok=True)
@@ -117,14 +118,6 @@ def findings(connection: Any, check: str) -> str | None:
     """What ``integrity_check`` or ``quick_check`` finds, None for nothing."""
     rows = [str(row[0]) for row in connection.execute(f"PRAGMA {check}(3)")]
     return None if rows == ["ok"] else "; ".join(row.replace("\n", ": ") for row in rows)
-
-
-def _fsync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 class Maintenance:

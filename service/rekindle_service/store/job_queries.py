@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple
 
 from sqlalchemy import Select, TextClause
 from sqlmodel import Session, col, exists, func, or_, select
@@ -25,6 +25,7 @@ from rekindle_service.store.tables import (
     UNSEEN_FAILURES,
     Experiment,
     Job,
+    Row,
 )
 
 _EXPERIMENTS = 50  # latest ones, of which those with ended jobs are chosen
@@ -37,8 +38,6 @@ MIN_ID_PREFIX = 4  # characters
 _ID_PREFIX = re.compile(rf"[a-z0-9]{{{MIN_ID_PREFIX},{_ID_LENGTH - 1}}}")
 _MAX_MATCHES = 5
 _COMPARED_ROWS = 5000  # latest ones whose names are compared with a misspelt one
-
-Row = TypeVar("Row", Job, Experiment)
 
 
 class JobKey(NamedTuple):

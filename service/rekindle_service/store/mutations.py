@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from sqlalchemy import update
 from sqlmodel import Session, col, select
@@ -10,10 +10,8 @@ from sqlmodel.sql.expression import SelectOfScalar
 
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobState
 from rekindle_service.store.sqlite import StorePart
-from rekindle_service.store.tables import Counter, Event, Experiment, Job
+from rekindle_service.store.tables import Counter, Event, Job, Row
 from rekindle_service.store.totals import archive_counts
-
-Keyed = TypeVar("Keyed", Job, Experiment)
 
 JOBS_AT_ONCE = 200
 """Jobs that one transaction changes or deletes: all others wait for it."""
@@ -39,7 +37,7 @@ def is_stopping(job: Job) -> bool:
     return job.displaced is not None and job.wanted_devices is None
 
 
-def by_key(session: Session, table: type[Keyed], key: str | None) -> Keyed | None:
+def by_key(session: Session, table: type[Row], key: str | None) -> Row | None:
     """The row that a request with this idempotency key has made."""
     return None if key is None else session.exec(select(table).where(table.idempotency_key == key)).first()
 

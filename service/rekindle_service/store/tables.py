@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import JSON, Column, Dialect, Enum, Index, String, TextClause, TypeDecorator, text
 from sqlmodel import Field, SQLModel
@@ -215,6 +215,9 @@ class Experiment(SQLModel, table=True):
     machine: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # of ``hardware.describe`` at submission
     notes: list[str] = Field(default_factory=list, sa_type=JSON)  # what was left out, and why
     created_at: float
+
+
+Row = TypeVar("Row", Job, Experiment)
 
 
 class Attempt(SQLModel, table=True):

@@ -22,7 +22,7 @@ from rekindle_service.jobs.packaging.code_sources import Bundles, Upload
 from rekindle_service.jobs.packaging.unpack import UnpackingError
 from rekindle_service.jobs.submitter import storage_error
 from rekindle_service.schemas.attempt_json import Bundle, CodePublic, ConfigurationPublic, FileDifferencePublic
-from rekindle_service.schemas.fields import Page, ResponseModel
+from rekindle_service.schemas.fields import ApiModel, Page
 from rekindle_service.submission import FieldError
 
 router = APIRouter()
@@ -127,7 +127,7 @@ def compare_code(
     return paginate(found, params).map(FileDifferencePublic.model_validate)
 
 
-class RecipePublic(ResponseModel):
+class RecipePublic(ApiModel):
     """A complete training that comes with rekindle."""
 
     name: str = Field(examples=["ddp"])

@@ -73,7 +73,7 @@ def sbatch_options(
         "--no-kill",
         "--requeue",
         "--open-mode=append",
-        f"--output={_literal(launch.slurm_log)}",
+        "--output=" + str(launch.slurm_log).replace("%", "%%"),  # sbatch fills in %j and others
         "--export=NIL",
         f"--chdir={run_dir.code}",
         *(
@@ -100,11 +100,6 @@ def _resources(spec: JobSpec, slurm: SlurmOptions) -> Iterator[str]:
     has_gpus = slurm.gpus_per_node is not None or "gpu" in (slurm.gres or "")
     if spec.device_kind == "cuda" and not has_gpus and given.isdisjoint(_BY_RESOURCE[1]):
         yield f"--gpus-per-node={spec.ranks_per_node * spec.devices_per_rank}"
-
-
-def _literal(path: Path) -> str:
-    """sbatch fills in %j and others."""
-    return str(path).replace("%", "%%")
 
 
 def batch_script(python: str, worker_path: Path, run_dir: RunDir, launch: int, environment: Mapping[str, str]) -> str:

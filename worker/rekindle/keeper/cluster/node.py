@@ -298,7 +298,8 @@ def _keep(run_dir: RunDir, launch: int, host: str, source: str | None) -> bool:
         for failure in preload(spec, run_dir.code):
             _log(f"not preloaded on {host}: {failure}")
     with events.signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        versions = own_versions()
+        digest = source_digest(Path(rekindle.__file__).parent)
+        versions = messages.Versions(digest, version("torch"), platform.python_version())
         hello = messages.NodeHello(
             coordinator.secret, host, secrets.token_hex(8), versions=versions, written=proof.written, clock=time.time()
         )
@@ -322,11 +323,6 @@ def _find_coordinator(run_dir: RunDir, launch: int) -> Coordinator:
             )
         time.sleep(0.1)
     return found
-
-
-def own_versions() -> messages.Versions:
-    """The versions of this interpreter. Raises ImportError where it has no torch."""
-    return messages.Versions(source_digest(Path(rekindle.__file__).parent), version("torch"), platform.python_version())
 
 
 def source_digest(package: Path) -> str:
