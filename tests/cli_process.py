@@ -11,9 +11,11 @@ _TIMEOUT = 60  # seconds
 
 
 def environment(home: Path, **variables: str) -> dict[str, str]:
-    """The environment of a shell in which nothing but the home is set."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("REKINDLE_")}
-    return {**kept, "REKINDLE_HOME": str(home), **variables}
+    """The environment of a shell in which nothing but the home is set, and `python` starts this interpreter."""
+    left = ("REKINDLE_", "VIRTUAL_ENV", "CONDA_PREFIX")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(left)}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return {**kept, "PATH": path, "REKINDLE_HOME": str(home), **variables}
 
 
 def rekindle(

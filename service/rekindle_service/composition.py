@@ -80,8 +80,8 @@ class ServerParts:
         if not store.holding():
             remove_worker_copies(worker_path)
         self._keepers = KeeperLauncher(home, self._machine, worker_path, isolation, affinity, self._spares)
-        python = _interpreter_check(isolation, home, worker_path)
-        parts = LauncherParts(store, home, settings, self._machine, isolation, worker_path, self._keepers, python)
+        self._python = _interpreter_check(isolation, home, worker_path, settings.python)
+        parts = LauncherParts(store, home, settings, self._machine, isolation, worker_path, self._keepers, self._python)
         self._launchers = Launchers.create(parts)
         self._reconciler = stack.enter_context(closing(self._make_reconciler()))
         self.state = self._app_state(token)
@@ -96,7 +96,9 @@ class ServerParts:
         except StorageError as error:
             raise CannotServeError(str(error)) from error
         if self._spares is not None:
-            self._spares.start(*default_keys(self._keepers.worker_path, self._machine, self._isolation))
+            python, path = self._python.default(), self._keepers.worker_path
+            usable = self._python(python) is None
+            self._spares.start(*(default_keys(python, path, self._machine, self._isolation) if usable else ()))
         self._maintenance.start()
         self._monitor.start()
         self.state.retention.start()
@@ -209,7 +211,7 @@ def own_home(home: Home, stack: ExitStack) -> str:
     return token
 
 
-def _interpreter_check(isolation: Isolation, home: Home, worker_path: Path) -> InterpreterCheck:
+def _interpreter_check(isolation: Isolation, home: Home, worker_path: Path, configured: str | None) -> InterpreterCheck:
     """A server whose own interpreter is hidden from jobs starts: a job may name another one."""
     try:
         unreachable = unreachable_interpreter(isolation, home, worker_path)
@@ -218,7 +220,15 @@ def _interpreter_check(isolation: Isolation, home: Home, worker_path: Path) -> I
     if unreachable is not None:
         problem = f"{sys.executable}, the interpreter of jobs that name none, {unreachable}"
         _log.warning("Jobs cannot use the interpreter of this server", problem=problem, hint=UNREACHABLE_ADVICE)
-    return InterpreterCheck(isolated=isolation.hides_the_server, unreachable=unreachable)
+    check = InterpreterCheck(
+        isolated=isolation.hides_the_server,
+        unreachable=unreachable,
+        hidden=isolation.sandbox.hides if isolation.sandbox is not None else lambda _: False,
+        configured=configured,
+    )
+    if configured is not None and (lack := check(configured)) is not None:
+        _log.warning("The interpreter of the setting python cannot run jobs", python=configured, problem=lack.rule)
+    return check
 
 
 def _unusable(home: Home, error: OSError) -> CannotServeError:

@@ -40,7 +40,7 @@ class CodeOrigin:
 class Submission:
     """A request of the right types; ``jobs.validation`` and its launcher check it.
 
-    ``spec`` has no ``code`` yet and perhaps the device "auto"; ``jobs.submitter`` fills both in.
+    ``spec`` has no ``code`` yet, perhaps no ``python`` and the device "auto"; ``jobs.submitter`` fills them in.
     """
 
     spec: JobSpec

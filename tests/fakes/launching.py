@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle_service.config.home import Home
@@ -19,6 +20,20 @@ from rekindle_service.machine.slots import Machine
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 from rekindle_service.submission import FieldError
+
+
+@dataclass(frozen=True)
+class FakeInterpreters:
+    """The server's own is the default; ``check`` returns what is wrong with one."""
+
+    check: Callable[[str], FieldError | None]
+
+    def default(self) -> str:
+        return sys.executable
+
+    def errors(self, python: str) -> list[FieldError]:
+        error = self.check(python)
+        return [] if error is None else [error]
 
 
 def launch_fake(home: Home) -> KeeperStarter:
@@ -55,5 +70,5 @@ def fake_launchers(
     check_python: Callable[[str], FieldError | None] = lambda _: None,
 ) -> Launchers:
     """Every launcher of a server without isolation; ``start``: of local keepers, by default fakes."""
-    local = LocalLauncher(home, machine, start or launch_fake(home), check_python)
+    local = LocalLauncher(home, machine, start or launch_fake(home), FakeInterpreters(check_python))
     return Launchers([slurm or slurm_launcher(store, home), local], SubmitRights(Isolation(), home))

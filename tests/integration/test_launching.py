@@ -11,7 +11,7 @@ import rekindle
 from job_examples import a_job, cpu_machine, gpu_machine, names_in
 from rekindle_service.config.home import Home
 from rekindle_service.launch.local import interpreter, local_launcher
-from rekindle_service.launch.local.interpreter import InterpreterCheck
+from rekindle_service.launch.local.interpreter import InterpreterCheck, read_versions
 from rekindle_service.launch.local.local_launcher import (
     KeeperLauncher,
     keeper_environment,
@@ -37,6 +37,9 @@ def fake_python(directory, text):
 # --- the interpreter
 
 
+TORCH_NEEDED = "must have torch 2.11 or newer"
+
+
 def test_the_interpreter_of_this_service_can_run_jobs():
     assert InterpreterCheck()(sys.executable) is None
 
@@ -47,8 +50,17 @@ def test_the_interpreter_of_this_service_can_run_jobs():
         ("exit 3", "must be a working Python", ""),
         ("echo libpython missing >&2; exit 127", "must be a working Python", "libpython missing"),
         ("echo hello", "must be a Python interpreter", ""),
-        ("""echo '{"python": [3, 9], "torch": "2.0"}'""", "must be Python 3.11 or newer", ""),
-        ("""echo '{"python": [3, 12], "torch": null}'""", "must have torch installed", ""),
+        ("""echo '{"python": [3, 9, 1], "torch": "2.0", "cuda": null}'""", "must be Python 3.11 or newer", ""),
+        (
+            """echo '{"python": [3, 12, 1], "torch": null, "cuda": null}'""",
+            TORCH_NEEDED,
+            "it has none",
+        ),
+        (
+            """echo '{"python": [3, 12, 1], "torch": "2.10.1+cpu", "cuda": null}'""",
+            TORCH_NEEDED,
+            "it has 2.10.1",
+        ),
         ("kill -9 $$", "must be a working Python", ""),
     ],
 )
@@ -83,6 +95,42 @@ def test_an_interpreter_is_asked_once_until_it_changes_unless_it_was_killed(tmp_
 def test_the_interpreter_gets_nothing_of_the_servers_secrets(tmp_path, monkeypatch):
     monkeypatch.setenv("REKINDLE_TOKEN", "secret")
     assert "secret" not in InterpreterCheck()(fake_python(tmp_path, "env >&2; exit 1")).hint
+
+
+def test_a_job_that_names_no_interpreter_gets_that_of_the_setting_unless_it_cannot_run_jobs(tmp_path):
+    usable = fake_python(tmp_path, """echo '{"python": [3, 12, 1], "torch": "2.11.0", "cuda": "13.0"}'""")
+    assert InterpreterCheck(configured=usable).default() == usable
+    assert InterpreterCheck(configured=str(tmp_path / "gone")).default() == sys.executable
+    assert InterpreterCheck().default() == sys.executable
+
+
+def test_a_refusal_of_the_servers_own_interpreter_names_that_of_the_setting_too(tmp_path):
+    check = InterpreterCheck(configured="/gone/python", unreachable="must start, which it does not")
+    assert [error.value for error in check.errors(sys.executable)] == ["/gone/python", sys.executable]
+    assert [error.value for error in check.errors("/other/python")] == ["/other/python"]
+    assert InterpreterCheck(configured="/gone/python").errors(sys.executable) == []
+
+
+def test_the_versions_of_torch_are_read_without_importing_it(tmp_path, monkeypatch):
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('imported')")
+    (package / "version.py").write_text("__version__ = '2.12.0+cu130'\ncuda = '13.0'\n")
+    python = fake_python(tmp_path, f'shift; PYTHONPATH={tmp_path} exec {sys.executable} -S "$@"')
+    versions = read_versions(python)
+    assert (versions.torch, versions.cuda) == ("2.12.0+cu130", "13.0")
+    assert str(versions).endswith("torch 2.12.0+cu130, CUDA 13.0")
+    (package / "__init__.py").unlink()
+    assert read_versions(python).torch is None, "a directory is no torch"
+
+
+def test_the_interpreter_of_a_person_is_refused_where_the_sandbox_hides_it_and_never_run(tmp_path):
+    log = tmp_path / "asked"
+    python = fake_python(tmp_path, f"echo >> {log}")
+    check = InterpreterCheck(isolated=True, hidden=lambda path: path.is_relative_to(tmp_path))
+    assert check(python).rule == "must be visible in the sandbox of jobs"
+    assert InterpreterCheck(isolated=True)(python) is None
+    assert not log.exists()
 
 
 # --- the keeper's environment

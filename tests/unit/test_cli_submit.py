@@ -14,6 +14,7 @@ from rekindle.contract.job_options import SnapshotPolicy
 from rekindle_service.cli import source_code
 from rekindle_service.cli.commands.submit import parse_process_count, validated_lines
 from rekindle_service.cli.help_and_errors import words_before
+from rekindle_service.cli.job_interpreter import interpreter
 from rekindle_service.cli.job_request import (
     environment,
     job_fields,
@@ -157,16 +158,16 @@ def test_the_interpreter_is_a_path_or_that_of_the_shell(tmp_path: Path, monkeypa
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(typer.BadParameter, match="VIRTUAL_ENV is not set"):
-        source_code.interpreter("active", tmp_path)
+        interpreter("active", tmp_path)
     monkeypatch.setenv("CONDA_PREFIX", "/conda")
-    assert source_code.interpreter("active", tmp_path) == "/conda/bin/python"
+    assert interpreter("active", tmp_path) == "/conda/bin/python"
     monkeypatch.setenv("VIRTUAL_ENV", "/envs/mine")
-    assert source_code.interpreter("active", tmp_path) == "/envs/mine/bin/python"
-    assert source_code.interpreter("/opt/bin/python", tmp_path) == "/opt/bin/python"
+    assert interpreter("active", tmp_path) == "/envs/mine/bin/python"
+    assert interpreter("/opt/bin/python", tmp_path) == "/opt/bin/python"
     python = tmp_path / "bin" / "python"
     python.parent.mkdir()
     python.symlink_to("/usr/bin/python3")
-    assert source_code.interpreter("bin/python", tmp_path) == str(python), "the link of a virtual environment stays"
+    assert interpreter("bin/python", tmp_path) == str(python), "the link of a virtual environment stays"
 
 
 def fields(words: str) -> dict[str, Any]:

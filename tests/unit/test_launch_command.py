@@ -28,25 +28,25 @@ def project(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        ("torchrun --nproc_per_node=2 train.py --lr 0.1", "--ranks 2 --python active train.py --lr 0.1"),
-        ("torchrun --standalone --nproc-per-node 4 -m p.t a -b", "--ranks 4 --python active --module p.t -- a -b"),
-        ("torchrun --nproc 2 --nnodes=1 train.py", "--ranks 2 --python active train.py"),
-        ("torchrun --nproc 2 train.py --ranks 3", "--ranks 2 --python active train.py -- --ranks 3"),
-        ("torchrun train.py", "--python active train.py"),
+        ("torchrun --nproc_per_node=2 train.py --lr 0.1", "--ranks 2 train.py --lr 0.1"),
+        ("torchrun --standalone --nproc-per-node 4 -m p.t a -b", "--ranks 4 --module p.t -- a -b"),
+        ("torchrun --nproc 2 --nnodes=1 train.py", "--ranks 2 train.py"),
+        ("torchrun --nproc 2 train.py --ranks 3", "--ranks 2 train.py -- --ranks 3"),
+        ("torchrun train.py", "train.py"),
         ("/v/bin/torchrun --nproc-per-node 2 train.py", "--ranks 2 --python /v/bin/python train.py"),
-        ("python train.py --lr 1", "--python active train.py --lr 1"),
+        ("python train.py --lr 1", "train.py --lr 1"),
         ("/v/bin/python3.12 -u -m p.t", "--python /v/bin/python3.12 --module p.t"),
-        ("python -m torch.distributed.run --nproc_per_node=2 train.py", "--ranks 2 --python active train.py"),
-        ("python -m torch.distributed.launch --use_env --nproc_per_node 2 t.py", "--ranks 2 --python active t.py"),
-        ("A=1 B='x y' torchrun --nproc_per_node 2 t.py", "--ranks 2 --python active --env A=1 --env 'B=x y' t.py"),
+        ("python -m torch.distributed.run --nproc_per_node=2 train.py", "--ranks 2 train.py"),
+        ("python -m torch.distributed.launch --use_env --nproc_per_node 2 t.py", "--ranks 2 t.py"),
+        ("A=1 B='x y' torchrun --nproc_per_node 2 t.py", "--ranks 2 --env A=1 --env 'B=x y' t.py"),
         ("A=1 train.py x", "--env A=1 train.py x"),
     ],
 )
 def test_a_launchers_command_becomes_the_same_job(words: str, meant: str, project: Path) -> None:
-    assert str(translate(shlex.split(words), project, shell_python="active")) == f"rekindle submit {meant}"
+    assert str(translate(shlex.split(words), project)) == f"rekindle submit {meant}"
 
 
-def test_a_shell_without_an_environment_leaves_the_interpreter_to_the_server(project: Path) -> None:
+def test_a_command_without_a_path_leaves_the_interpreter_open(project: Path) -> None:
     command = translate(["torchrun", "--standalone", "--rdzv_id=1", "train.py"], project)
     assert command is not None
     assert (command.python, command.dropped) == (None, ["--standalone", "--rdzv-id"])

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shlex
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -50,7 +49,7 @@ def keyed(idempotency_key: str | None, body: BaseModel) -> IdempotencyKey | None
 
 
 def submission_of(body: JobCreate) -> Submission:
-    """The default interpreter is the server's own."""
+    """The request with the defaults of its options; the launcher of the job fills in an interpreter."""
     kind, target = next((kind, target) for kind in TargetKind if (target := getattr(body, kind)) is not None)
     values = {name: value for name, value in body.env.items() if isinstance(value, str)}
     sources = {name: value.reference() for name, value in body.env.items() if not isinstance(value, str)}
@@ -62,7 +61,7 @@ def submission_of(body: JobCreate) -> Submission:
             "name": body.name or _default_name(kind, target),
             "kind": kind,
             "target": target,
-            "python": body.python or sys.executable,
+            "python": body.python or "",
             **_size(body),
             "slurm": None if (slurm := _slurm_options(body)) is None else slurm.model_dump(),
         }

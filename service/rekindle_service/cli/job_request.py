@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from rekindle.contract.job_options import JobOption, Widget, job_options
-from rekindle_service.cli import source_code
+from rekindle_service.cli.job_interpreter import interpreter
 from rekindle_service.client import Client
 
 OWN_FLAGS = {"--follow", *(each.flag for each in job_options() if each.only_ours and each.widget is Widget.TICK)}
@@ -35,7 +35,7 @@ def _parameter(option: JobOption) -> inspect.Parameter:
         rich_help_panel=option.group,
         metavar=option.metavar or "|".join(option.choices) or None,
         help=" ".join(filter(None, (option.help, option.in_shell, "Repeatable." if repeated else "", default))),
-        parser=source_code.interpreter if option.name == "python" else _PARSERS.get(option.widget),
+        parser=interpreter if option.name == "python" else _PARSERS.get(option.widget),
     )
     kind = list[str] if repeated else option.kind if option.widget in (Widget.NUMBER, Widget.TICK) else str
     by_name = inspect.Parameter.KEYWORD_ONLY

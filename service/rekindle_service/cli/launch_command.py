@@ -34,7 +34,7 @@ class NotTranslatedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LaunchCommand:
-    """``python``: an interpreter's path, ``"active"`` for that of the shell, None where the command names none."""
+    """``python``: an interpreter's path; None where the command names none."""
 
     target: str
     is_module: bool = False
@@ -56,11 +56,10 @@ class LaunchCommand:
         return shlex.join(["rekindle", "submit", *options, "--module", self.target, *guard, *self.args])
 
 
-def translate(words: Sequence[str], cwd: Path, *, shell_python: str | None = None) -> LaunchCommand | None:
+def translate(words: Sequence[str], cwd: Path) -> LaunchCommand | None:
     """The same as a job; None where ``words`` begin with a script of Python, which needs no translation.
 
-    ``shell_python``: what `python` means in this shell, as a value of `--python`. Raises NotTranslatedError for what
-    rekindle does not carry out.
+    Raises NotTranslatedError for what rekindle does not carry out.
     """
     env, rest = _split_assignments(words)
     if not rest:
@@ -70,7 +69,7 @@ def translate(words: Sequence[str], cwd: Path, *, shell_python: str | None = Non
         raise _shell_script(rest, cwd)
     if program in _OTHER_PROGRAMS and not (cwd / rest[0]).is_file():
         raise _other_program(rest, cwd)
-    command = _of_program(rest[0], program, arguments, shell_python)
+    command = _of_program(rest[0], program, arguments)
     if command is None and env:
         command = LaunchCommand(rest[0], args=arguments)
     return None if command is None else replace(command, env=[*env, *command.env])
@@ -82,12 +81,12 @@ def _split_assignments(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(words[:count]), list(words[count:])
 
 
-def _of_program(word: str, program: str, arguments: list[str], shell_python: str | None) -> LaunchCommand | None:
+def _of_program(word: str, program: str, arguments: list[str]) -> LaunchCommand | None:
     by_path = "/" in word
     if program == "torchrun":  # runs under the interpreter of its own environment
-        return _of_torchrun(arguments, str(PurePath(word).with_name("python")) if by_path else shell_python)
+        return _of_torchrun(arguments, str(PurePath(word).with_name("python")) if by_path else None)
     if _PYTHON.fullmatch(program):
-        return _of_python(arguments, word if by_path else shell_python)
+        return _of_python(arguments, word if by_path else None)
     return None
 
 

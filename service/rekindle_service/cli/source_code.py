@@ -1,6 +1,5 @@
 """Which code a job takes along: a directory by its path, as an uploaded bundle, or a git repository."""
 
-import os
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
@@ -91,22 +90,6 @@ def _require_project(directory: Path) -> None:
 
 def _no_projects() -> tuple[Path, Path]:
     return Path("/"), Path.home().resolve()
-
-
-def interpreter(python: str, directory: Path = Path()) -> str:
-    """The job's Python; ``active`` means that of the virtual environment of this shell."""
-    if python != "active" and closest(python, ["active"]):
-        raise typer.BadParameter(f"{python!r}: must be the path of an interpreter or active; did you mean 'active'?")
-    if python != "active":
-        return os.path.abspath(directory / python) if os.sep in python else python  # noqa: PTH100  # links stay
-    prefix = active_environment()
-    if prefix is None:
-        raise typer.BadParameter("--python active: no environment is active in this shell (VIRTUAL_ENV is not set)")
-    return str(Path(prefix, "bin", "python"))
-
-
-def active_environment() -> str | None:
-    return os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
 
 
 def send_directory(client: Client, settings: ClientSettings, directory: Path, fields: Mapping[str, Any]) -> Code:

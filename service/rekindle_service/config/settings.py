@@ -98,6 +98,11 @@ class Settings(RetentionRules, ClientSettings):
     deploy/README.md. Default: no proxy."""
     port: int = Field(8700, ge=0, le=65535)
     """TCP port to listen on; 0 takes any free one."""
+    python: str | None = Field(
+        None,
+        description="Python interpreter, by its absolute path, of jobs that name none and were not submitted from an "
+        "environment with torch. Default: the one that runs the server.",
+    )
     cpu_slots: int = Field(default_factory=usable_cores, ge=0, le=1024)
     """Number of CPU ranks that may run at once; may exceed the cores. Default: the usable cores."""
     exclude_devices: str = ""
@@ -188,6 +193,13 @@ class Settings(RetentionRules, ClientSettings):
         if wrong := [name for name in devices.split(",") if name.strip() and not _GPU.fullmatch(name.strip())]:
             raise ValueError(f"names GPUs by index or UUID, as in 0,3, and {', '.join(wrong)} is neither")
         return devices
+
+    @field_validator("python")
+    @classmethod
+    def _absolute_path(cls, python: str | None) -> str | None:
+        if python is not None and not os.path.isabs(python):  # noqa: PTH117  # else ~ would be looked for, too
+            raise ValueError("is an absolute path, as in /opt/train/bin/python")
+        return python
 
     @field_validator("public_url")
     @classmethod

@@ -42,6 +42,16 @@ KeeperStarter = Callable[[Job], KeeperProcess]
 """Starts the keeper of a job on this machine; its run directory and intent are in place. Raises OSError."""
 
 
+class Interpreters(Protocol):
+    """Which interpreters of this machine can run jobs."""
+
+    def default(self) -> str:
+        """The interpreter of a job that names none."""
+
+    def errors(self, python: str) -> list[FieldError]:
+        """What is wrong with one, and with those that come before it where none is named."""
+
+
 @dataclass(frozen=True, slots=True)
 class LauncherParts:
     """The parts of a server from which a launcher is made."""
@@ -53,7 +63,7 @@ class LauncherParts:
     isolation: Isolation
     worker_path: Path
     start_keeper: KeeperStarter
-    check_python: Callable[[str], FieldError | None]
+    interpreters: Interpreters
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ _READ = {
     "REKINDLE_HOME": "directory of the database, the token and all runs, of the server and of every command",
     "REKINDLE_URL, REKINDLE_TOKEN, REKINDLE_TOKEN_FILE": "the server that commands and the Python client talk to, and "
     "the token, or the file that has it; without them the server of this machine",
-    "VIRTUAL_ENV, CONDA_PREFIX": "`rekindle submit --python active` takes the interpreter of this environment",
+    "VIRTUAL_ENV, CONDA_PREFIX": "the environment of the shell, whose interpreter `rekindle submit` asks for first",
     "NO_COLOR, TERM, COLUMNS": "colours and width of the output of commands, as in other programs",
     "CUDA_VISIBLE_DEVICES": "of the server: the GPUs that jobs can get",
 }

@@ -2,8 +2,9 @@
 
 import json
 import os
-import re
 import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,18 @@ import pynvml
 from rekindle.contract.environment import RUN_DIR, clean_environment
 from rekindle_service.cli.checks import Finding, ok, problem, warning
 from rekindle_service.cli.formatting import size
+from rekindle_service.launch.local.interpreter import (
+    OLDEST_PYTHON,
+    OLDEST_TORCH,
+    InterpreterCheck,
+    read_versions,
+    version_numbers,
+)
 
-OLDEST = {"torch": (2, 11), "torchvision": (0, 26), "torchmetrics": (1, 8)}
+OLDEST = {"torch": OLDEST_TORCH, "torchvision": (0, 26), "torchmetrics": (1, 8)}
 """The oldest supported version of each package that jobs import."""
 
 _TIMEOUT = 120  # seconds; a cold import from a slow disk
-_MIN_PYTHON = (3, 11)
 _PROBE = """
 import importlib, importlib.metadata, json, os, sys
 facts = {"python": list(sys.version_info[:3]), "packages": {}, "gloo": "torch cannot be loaded", "cuda": None}
@@ -41,6 +48,20 @@ if facts["packages"]["torch"]["error"] is None:
 print(json.dumps(facts), flush=True)
 os._exit(0)  # whether a library fails while the interpreter ends is not asked
 """
+
+
+def interpreters(candidates: Sequence[tuple[str, str]]) -> tuple[list[Finding], str]:
+    """What each of ``candidates``, paths with a description each, can run, and the one that a job would get."""
+    check, found = InterpreterCheck(), list[Finding]()
+    chosen: str | None = None
+    for python, description in candidates:
+        error = check(python)
+        lack = "" if error is None else f": not used, {error.rule}"
+        with suppress(OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
+            lack = f": {read_versions(python)}{lack}"
+        chosen = python if chosen is None and error is None else chosen
+        found.append(ok("interpreter", f"{python}, {description}{lack}"))
+    return found, chosen or candidates[-1][0]
 
 
 def software(python: str) -> list[Finding]:
@@ -68,16 +89,11 @@ def _probe(python: str) -> dict[str, Any]:
     return facts
 
 
-def version_numbers(text: str) -> tuple[int, ...]:
-    """``2.15.0+cu130`` → ``(2, 15, 0)``."""
-    return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3])
-
-
 def check_python(python: str, version: tuple[int, ...]) -> Finding:
     text = ".".join(map(str, version))
     advice = "Jobs need Python 3.11 or later; name another one with --python."
     detail = f"{text} ({python})"
-    return ok("python", detail) if version[:2] >= _MIN_PYTHON else problem("python", detail, advice)
+    return ok("python", detail) if version >= OLDEST_PYTHON else problem("python", detail, advice)
 
 
 def check_package(name: str, found: dict[str, Any], python: str) -> Finding:

@@ -12,6 +12,7 @@ from rich.text import Text
 from rekindle_service.cli.checks import Finding, Level
 from rekindle_service.cli.context import OptionalJobArgument, connect, server_settings_of
 from rekindle_service.cli.formatting import job_name, number_of
+from rekindle_service.cli.job_interpreter import shell_python
 from rekindle_service.cli.layout import harmless, paragraph
 from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, counted, out, print_answer, working
 from rekindle_service.config.settings import Settings
@@ -24,7 +25,7 @@ def doctor(
     context: typer.Context,
     job: OptionalJobArgument = None,
     python: Annotated[
-        str | None, typer.Option(help="Interpreter that runs jobs. (default: that of this command)")
+        str | None, typer.Option(help="Interpreter that runs jobs. (default: the one that a job would get)")
     ] = None,
     stacks: Annotated[
         bool, typer.Option("--stacks", help="With JOB: also print the Python stacks of every rank.")
@@ -56,7 +57,7 @@ def doctor(
     elif job is None:
         if stacks:
             raise typer.BadParameter("--stacks needs a job")
-        checks = _machine_checks(settings, python or sys.executable)
+        checks = _machine_checks(settings, python)
         findings = [finding for check in counted(checks, "Checking") for finding in check()]
         _print(findings, [], output)
     else:
@@ -71,19 +72,34 @@ def doctor(
     raise typer.Exit(ExitCode.FAILED if failed else ExitCode.SUCCEEDED)
 
 
-def _machine_checks(settings: Settings, python: str) -> list[Callable[[], Iterable[Finding]]]:
+def _machine_checks(settings: Settings, python: str | None) -> list[Callable[[], Iterable[Finding]]]:
     """The groups of checks; they load NVML and more that no other command needs."""
     from rekindle_service.cli.checks.machine_checks import home_access, isolation, storage, system
-    from rekindle_service.cli.checks.software_checks import gpus, software
+    from rekindle_service.cli.checks.software_checks import gpus, interpreters, software
+
+    def of_jobs() -> list[Finding]:
+        if python is not None:
+            return software(python)
+        found, chosen = interpreters(list(_candidates(settings)))
+        return [*found, *software(chosen)]
 
     home = settings.home_dir
     return [
-        lambda: software(python),
+        of_jobs,
         lambda: gpus(home.runs),
         lambda: system(home.root),
         lambda: storage(home.root),
         lambda: [*home_access(home), *isolation(settings)],
     ]
+
+
+def _candidates(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Interpreters in the order in which they are tried for a job that names none, and what each is."""
+    if (shell := shell_python()) is not None:
+        yield shell.path, "`python` of this shell" if shell.environment is None else "of the active environment"
+    if settings.python is not None:
+        yield settings.python, "of the setting python"
+    yield sys.executable, "which runs this command"
 
 
 def _print(findings: list[Finding], stacks: list[tuple[int, str]], output: Output) -> None:

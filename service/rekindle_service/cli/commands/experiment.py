@@ -13,8 +13,9 @@ from typer import Argument, Option
 
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import YesOption, connect, settings_of
+from rekindle_service.cli.job_interpreter import interpreter, send_with_interpreter
 from rekindle_service.cli.layout import Table
-from rekindle_service.cli.source_code import interpreter, send_directory
+from rekindle_service.cli.source_code import send_directory
 from rekindle_service.cli.terminal import (
     ExitCode,
     Output,
@@ -93,7 +94,7 @@ def experiment(
             body |= drop_unset(size=size, args=args, parallel=parallel)
             body = _with_code(client, settings_of(context), body)
             with working("Submitting the jobs"):
-                found = client.submit_experiment(body)
+                found = send_with_interpreter(settings_of(context), client.submit_experiment, body, "base")
         if follow or show is None:
             raise typer.Exit(finish(client, found, output, follow=follow))
     return _print(found, output, with_table=True)

@@ -16,6 +16,7 @@ from rekindle_service.cli.commands.experiment import finish as finish_experiment
 from rekindle_service.cli.commands.follow import follow as follow_job
 from rekindle_service.cli.context import connect, settings_of
 from rekindle_service.cli.help_and_errors import words_before
+from rekindle_service.cli.job_interpreter import interpreter, send_with_interpreter
 from rekindle_service.cli.job_request import (
     job_fields,
     require_order,
@@ -26,7 +27,7 @@ from rekindle_service.cli.job_request import (
 from rekindle_service.cli.launch_command import NotTranslatedError, translate
 from rekindle_service.cli.layout import harmless, paragraph
 from rekindle_service.cli.terminal import Output, OutputOption, note, out, print_answer, print_job, working
-from rekindle_service.client import Client, Job, is_local
+from rekindle_service.client import Client, Job
 from rekindle_service.client.answers import DisplacedJob, ValidatedJob
 from rekindle_service.client.api_connection import drop_unset
 from rekindle_service.experiments.trials import parse_array, with_index
@@ -96,16 +97,20 @@ def submit(
     options["ranks"] = _one_of("--ranks", options["ranks"], "--nproc_per_node", nproc_per_node)
     body = {**job_fields(options), "args": args}
     directory, body[kind], body["code"] = source_code.locate(kind, target, code, git=git, ref=ref)
+    send = partial(send_with_interpreter, settings_of(context))
     with connect(context) as client:
         if directory is not None:
             body["code"] = source_code.send_directory(client, settings_of(context), directory, body)
         fields = with_job_ids({name: value for name, value in body.items() if value not in (None, [])}, client)
         if dry_run:
-            print_validated(*validated(client, fields, array), output)
+            print_validated(*send(lambda body: validated(client, body, array), fields), output)
         elif array is not None:
-            raise typer.Exit(submit_array(client, fields, array, parallel, output, follow=follow))
+            body = array_body(fields, array, parallel)
+            with working("Submitting the jobs"):
+                found = send(client.submit_experiment, body, "base")
+            raise typer.Exit(finish_experiment(client, found, output, follow=follow))
         else:
-            job = client.submit(fields)
+            job = send(client.submit, fields)
             if job["launch"] == "process" and "launch" not in fields:
                 note("Started as one process with all its devices, without torchrun; --launch torchrun overrides that")
             if not follow or output == "table":
@@ -114,17 +119,10 @@ def submit(
                 raise typer.Exit(follow_job(client, job["id"], output, with_logs=True))
 
 
-def submit_array(
-    client: Client, fields: dict[str, Any], array: str, parallel: int | None, output: Output, *, follow: bool
-) -> int:
-    """An array is an experiment whose jobs differ in their index; returns the exit code."""
-    name = _array_name(fields)
-    fields.pop("name", None)
-    with working("Submitting the jobs"):
-        found = client.submit_experiment(
-            {"name": name, "array": array, "base": fields, **drop_unset(parallel=parallel)}
-        )
-    return finish_experiment(client, found, output, follow=follow)
+def array_body(fields: dict[str, Any], array: str, parallel: int | None) -> dict[str, Any]:
+    """The request for an array: an experiment whose jobs differ in their index."""
+    base = {name: value for name, value in fields.items() if name != "name"}
+    return {"name": _array_name(fields), "array": array, "base": base, **drop_unset(parallel=parallel)}
 
 
 def _array_name(fields: Mapping[str, Any]) -> str:
@@ -156,9 +154,8 @@ def _translated(
     context: typer.Context, command: list[str], own: dict[str, Any]
 ) -> tuple[list[str], str | None, list[str]]:
     """Words, module and variables of a command that may begin with a launcher; its other options go to ``own``."""
-    shell_python = "active" if is_local(settings_of(context)) and source_code.active_environment() else None
     try:
-        found = translate(command, Path.cwd(), shell_python=shell_python)
+        found = translate(command, Path.cwd())
     except NotTranslatedError as error:
         raise typer.BadParameter(str(error)) from None
     if found is None:
@@ -167,7 +164,7 @@ def _translated(
     note(f"Read as: {found}{dropped}")
     own["ranks"] = _one_of("--ranks", own["ranks"], "--nproc_per_node", found.ranks)
     if own["python"] is None and found.python is not None:
-        own["python"] = source_code.interpreter(found.python)
+        own["python"] = interpreter(found.python)
     if found.is_module:
         return found.args, found.target, found.env
     return [found.target, *found.args], None, found.env

@@ -60,6 +60,13 @@ class Sandbox:
             *("--chdir", str(run_dir.code)),
         ]
 
+    def hides(self, path: Path) -> bool:
+        """Whether jobs cannot see ``path``. What a setting shows below a user's home counts as shown to all."""
+        shown = [os.path.expanduser(each) for each in (*self.read, *self.write)]  # noqa: PTH111
+        everywhere = [each for each in (*self.read, *self.write) if each.startswith("~")]
+        visible = any(path.is_relative_to(each) for each in (*shown, *_own_paths()))
+        return not visible and not everywhere and any(path.is_relative_to(each) for each in HIDDEN)
+
     def without_home(self, directory: Path) -> list[str]:
         """What starts a command that sees the files of the server's user, but not rekindle's home, and no process.
 

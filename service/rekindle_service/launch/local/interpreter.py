@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,23 +27,55 @@ from rekindle_service.submission import FieldError, raise_if_lacking
 
 _SECONDS = 20
 _MAX_LINE = 300  # characters
-_OLDEST = (3, 11)
+OLDEST_PYTHON, OLDEST_TORCH = (3, 11), (2, 11)
 _PROBE = """
-import importlib.metadata, importlib.util, json, sys
-found = importlib.util.find_spec("torch") is not None
-print(json.dumps({"python": sys.version_info[:2], "torch": importlib.metadata.version("torch") if found else None}))
+import importlib.util, json, os, runpy, sys
+torch = importlib.util.find_spec("torch")
+if torch is not None and torch.origin is not None:  # its version is in a file of its own: torch takes seconds to import
+    torch = runpy.run_path(os.path.join(os.path.dirname(torch.origin), "version.py"))
+else:
+    torch = {}
+print(json.dumps({"python": sys.version_info[:3], "torch": torch.get("__version__"), "cuda": torch.get("cuda")}))
 """
+
+
+@dataclass(frozen=True, slots=True)
+class InterpreterVersions:
+    """What an interpreter has; ``cuda``: what its torch is built for."""
+
+    python: str
+    torch: str | None
+    cuda: str | None
+
+    def __str__(self) -> str:
+        if self.torch is None:
+            return f"Python {self.python}, no torch"
+        return f"Python {self.python}, torch {self.torch}, {f'CUDA {self.cuda}' if self.cuda else 'CPU only'}"
+
+
+def version_numbers(text: str) -> tuple[int, ...]:
+    """``2.15.0+cu130`` → ``(2, 15, 0)``."""
+    return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3])
 
 
 class InterpreterCheck:
     """Thread-safe; a result holds until the interpreter's file changes, unless the machine may be to blame for it."""
 
-    def __init__(self, *, isolated: bool = False, unreachable: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        isolated: bool = False,
+        unreachable: str | None = None,
+        hidden: Callable[[Path], bool] = lambda _: False,
+        configured: str | None = None,
+    ) -> None:
         """``isolated``: an interpreter that a person names is their code, which must not run as the server's user.
 
-        ``unreachable``: see ``unreachable_interpreter``.
+        ``unreachable``: see ``unreachable_interpreter``; ``hidden``: whether the sandbox of jobs hides a path;
+        ``configured``: the setting ``python``.
         """
         self._isolated, self._unreachable = isolated, unreachable
+        self._hidden, self._configured = hidden, configured
         self._results: dict[tuple[str, int], FieldError | None] = {}
         self._lock = threading.Lock()
 
@@ -56,6 +88,8 @@ class InterpreterCheck:
         if not Path(python).is_absolute() or not os.access(python, os.X_OK):
             return _error(python, "must be the absolute path of an executable file", f"such as {sys.executable}")
         if self._isolated and python != sys.executable:
+            if self._hidden(Path(python)) or self._hidden(Path(os.path.realpath(python))):
+                return _error(python, "must be visible in the sandbox of jobs", "add its directory to sandbox_read")
             return None
         if self._unreachable is not None:
             return _error(python, self._unreachable, UNREACHABLE_ADVICE)
@@ -67,6 +101,18 @@ class InterpreterCheck:
                 return self._results.setdefault(key, _probe(python))
             except _InterruptedError as error:
                 return error.finding
+
+    def default(self) -> str:
+        """The interpreter of jobs that name none: that of the setting, where it can run jobs, else the server's own."""
+        if self._configured is not None and self(self._configured) is None:
+            return self._configured
+        return sys.executable
+
+    def errors(self, python: str) -> list[FieldError]:
+        """What is wrong with ``python``; for the server's own, first what is wrong with that of the setting."""
+        tried = [self._configured] if self._configured is not None and python == sys.executable else []
+        found = [self(each) for each in (*tried, python)]
+        return [] if found[-1] is None else [error for error in found if error is not None]
 
 
 UNREACHABLE_ADVICE = (
@@ -137,8 +183,7 @@ def ask(python: str, program: str, *options: str) -> Any:
 
 def _probe(python: str) -> FieldError | None:
     try:
-        facts = ask(python, _PROBE, "-I")
-        version, torch = tuple(facts["python"]), facts["torch"]
+        found = read_versions(python)
     except subprocess.TimeoutExpired as error:
         finding = _error(python, f"must answer within {_SECONDS} s", "it did not: is it on a slow network disk?")
         raise _InterruptedError(finding) from error
@@ -152,16 +197,28 @@ def _probe(python: str) -> FieldError | None:
         return finding
     except (ValueError, KeyError, TypeError):
         return _error(python, "must be a Python interpreter", "it runs, but does not answer like one")
-    if version < _OLDEST:
-        found = ".".join(map(str, version))
-        return _error(python, f"must be Python {_OLDEST[0]}.{_OLDEST[1]} or newer", f"it is Python {found}")
-    if torch is None:
-        return _error(python, "must have torch installed", f"{python} -m pip install torch")
+    if version_numbers(found.python) < OLDEST_PYTHON:
+        return _error(python, f"must be Python {_text(OLDEST_PYTHON)} or newer", f"it is Python {found.python}")
+    if found.torch is None or version_numbers(found.torch) < OLDEST_TORCH:
+        lack = "it has none" if found.torch is None else f"it has {found.torch}"
+        hint = f'{lack}; {python} -m pip install "torch>={_text(OLDEST_TORCH)}", or name another with --python'
+        return _error(python, f"must have torch {_text(OLDEST_TORCH)} or newer", hint)
     return None
 
 
+def read_versions(python: str) -> InterpreterVersions:
+    """Ask ``python`` for its versions. Raises what ``ask`` raises, KeyError and TypeError."""
+    facts = ask(python, _PROBE, "-I")
+    return InterpreterVersions(_text(facts["python"]), facts["torch"], facts["cuda"])
+
+
+def _text(version: Iterable[int]) -> str:
+    return ".".join(map(str, version))
+
+
 def _error(python: str, rule: str, hint: str) -> FieldError:
-    return FieldError("python", rule, python, hint)
+    kind = "the server's own: " if python == sys.executable else ""
+    return FieldError("python", rule, python, kind + hint)
 
 
 _MAX_FILES = 2000  # of Python, in which imports are looked for

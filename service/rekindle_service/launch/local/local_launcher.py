@@ -31,6 +31,7 @@ from rekindle.contract.safe_open import open_append, read_end
 from rekindle_service.config.home import Home
 from rekindle_service.launch.isolation.job_isolation import Isolation
 from rekindle_service.launch.launcher import (
+    Interpreters,
     KeeperProcess,
     KeeperStarter,
     LaunchCounts,
@@ -143,13 +144,13 @@ def keeper_environment(
     return environment
 
 
-def default_keys(worker_path: Path, machine: Machine, isolation: Isolation) -> list[SpareKey]:
-    """Keys of jobs with this server's interpreter and no variables of their own, on several slots and on one."""
+def default_keys(python: str, worker_path: Path, machine: Machine, isolation: Isolation) -> list[SpareKey]:
+    """Keys of jobs with this interpreter and no variables of their own, on several slots and on one."""
     environment = isolation.inherited(clean_environment(os.environ), None)
     environment |= isolation.tmp_environment(RunDir(worker_path), environment)
     environment["PYTHONPATH"] = str(worker_path)
     several = {"OMP_NUM_THREADS": "1", **environment}
-    keys = [spare_key(sys.executable, each) for each in (several, environment)]
+    keys = [spare_key(python, each) for each in (several, environment)]
     return list(dict.fromkeys(keys)) if len(machine.slots) > 1 else keys[1:]
 
 
@@ -228,10 +229,10 @@ class LocalLauncher(Launcher):
         home: Home,
         machine: Machine,
         start: KeeperStarter,
-        check_python: Callable[[str], FieldError | None] = lambda _: None,
+        interpreters: Interpreters | None = None,
     ) -> None:
-        """``check_python`` returns what is wrong with an interpreter, or None."""
-        self._home, self._machine, self._start, self._check_python = home, machine, start, check_python
+        """``interpreters``: None where any will do."""
+        self._home, self._machine, self._start, self._interpreters = home, machine, start, interpreters
         self._ends = ProcessEnds(lambda: self.on_end())
         self._launches: dict[str, _Launch] = {}
 
@@ -241,14 +242,20 @@ class LocalLauncher(Launcher):
 
     @classmethod
     def create(cls, parts: LauncherParts) -> Self:
-        return cls(parts.home, parts.machine, parts.start_keeper, parts.check_python)
+        return cls(parts.home, parts.machine, parts.start_keeper, parts.interpreters)
 
     def place(self, submission: Submission) -> Placement:
         return place_here(submission, self._machine)
 
+    def fill_in(self, submission: Submission) -> Submission:
+        if submission.spec.python:
+            return submission
+        python = sys.executable if self._interpreters is None else self._interpreters.default()
+        return replace(submission, spec=replace(submission.spec, python=python))
+
     def validate(self, spec: JobSpec) -> list[FieldError]:
-        python_error = self._check_python(spec.python)
-        return [*device_errors(spec, self._machine), *([] if python_error is None else [python_error])]
+        errors = [] if self._interpreters is None else self._interpreters.errors(spec.python)
+        return [*device_errors(spec, self._machine), *errors]
 
     def alive(self, job: Job) -> bool:
         """Whether any keeper of the job runs: one that we started, even before it has its lock, or one that owns it."""

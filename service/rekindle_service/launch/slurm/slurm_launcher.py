@@ -1,5 +1,6 @@
 """Keepers on Slurm: each launch of a job is one Slurm job, named after both, so that it is found whatever happens."""
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -72,12 +73,16 @@ class SlurmLauncher(Launcher):
         files: LaunchFiles,
         host_timeout: float,
         *,
+        python: str = sys.executable,
         lack: str | None = None,
         refusal: str | None = None,
     ) -> None:
-        """``lack``: what stored jobs wait for on a server that cannot use Slurm; ``refusal``: why it takes no jobs."""
+        """``python``: the interpreter of jobs that name none.
+
+        ``lack``: what stored jobs wait for on a server that cannot use Slurm; ``refusal``: why it takes no jobs."""
         self._home, self._store, self._poller, self._files = home, store, poller, files
         self._host_timeout, self._lack, self._no_jobs = host_timeout, lack, refusal
+        self._python = python
         self._requests = SlurmRequests(commands, store, home)
         self._beats = Beats(home.root)
         self._excluded = ExcludedNodes()
@@ -95,11 +100,14 @@ class SlurmLauncher(Launcher):
         refusal = _ISOLATED if parts.isolation.hides_the_server else None if lack is None else NO_SLURM
         files = LaunchFiles(home, parts.worker_path)
         poller = SlurmPoller(commands, settings.slurm_poll_seconds)
-        return cls(home, parts.store, commands, poller, files, settings.host_timeout, lack=lack, refusal=refusal)
+        python, timeout = settings.python or sys.executable, settings.host_timeout
+        return cls(home, parts.store, commands, poller, files, timeout, python=python, lack=lack, refusal=refusal)
 
     # --- at submit
 
     def fill_in(self, submission: Submission) -> Submission:
+        if not submission.spec.python:
+            submission = replace(submission, spec=replace(submission.spec, python=self._python))
         return submission if self._no_jobs is not None else self._requests.fill_in(submission)
 
     def place(self, submission: Submission) -> Placement:
