@@ -102,7 +102,8 @@ def check_package(name: str, found: dict[str, Any], python: str) -> Finding:
     required = ".".join(map(str, OLDEST[name]))
     install = f'{python} -m pip install -U "{name}>={required}"'
     if found["version"] is None:
-        return bad(name, "not installed", f"Install it: {install}")
+        need = "Jobs need it" if name == "torch" else "Recipes need it, other jobs do not"
+        return bad(name, "not installed", f"{need}: {install}")
     if found["error"] is not None:
         detail = f"{found['version']} is installed but cannot be loaded: {found['error']}"
         return bad(name, detail, "Reinstall torch, torchvision and torchmetrics, all from the same index.")
