@@ -194,7 +194,8 @@ def test_an_empty_log_is_noted(home: Path, play: Play) -> None:
     assert rekindle(home, "logs", job.id).stderr == ""
     job.end_attempt(_KILLED, last_step=3)
     job.begin_attempt(resumed_from_step=2)
-    assert rekindle(home, "logs", job.id).stderr == "no rank has written anything to stdout or stderr in attempt 2\n"
+    nothing = "no rank has written anything to stdout or stderr in attempt 2\n"
+    until(lambda: rekindle(home, "logs", job.id).stderr == nothing, "the server has read that attempt 2 began")
 
 
 def test_grep_finds_the_lines_of_all_attempts(home: Path, play: Play) -> None:
@@ -206,6 +207,7 @@ def test_grep_finds_the_lines_of_all_attempts(home: Path, play: Play) -> None:
     job.begin_attempt(resumed_from_step=2)
     job.write(b"step 3\n")
     job.end_attempt(_DONE, last_step=4)
+    until(lambda: "step 3" in rekindle(home, "logs", job.id).stdout, "the server has read that attempt 2 began")
     found = rekindle(home, "logs", job.id, "--grep", "nan")
     assert sorted(found.stdout.splitlines()) == ["[rank 0] nan again", "[rank 1] NaN in layer 3", "── attempt 1 ──"]
     assert found.stderr == "Lines found: 0 in attempt 2, 2 in attempt 1.\n"
