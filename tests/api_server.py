@@ -31,6 +31,7 @@ from rekindle_service.machine.slots import find_machine
 from rekindle_service.retention.deletions import Deletions
 from rekindle_service.retention.pruner import Pruner
 from rekindle_service.scheduler.reconciler import Reconciler
+from rekindle_service.scheduler.run_sync import RunSync
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 
@@ -57,6 +58,12 @@ class ApiServer:
 
     def run_dir(self, job: dict[str, Any]) -> RunDir:
         return self.state.home.run_dir(job["id"])
+
+    def read_journal(self, job: dict[str, Any]) -> None:
+        """Bring what the test has written into the journal of the job into its rows, as the engine would."""
+        row = self.state.store.job(job["id"])
+        assert row is not None
+        RunSync(self.state.store, self.state.home).read_journal(row)
 
     def move(self, job: dict[str, Any], *states: JobState, **columns: Any) -> None:
         """Lead the job through ``states``, as the engine would."""

@@ -15,11 +15,13 @@ from torch.utils.data import TensorDataset
 
 import rekindle
 from doc_pages import ROOT, Block, blocks
+from rekindle.contract.outcome import Outcome
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle_service.client import Client
 from rekindle_service.config.notification_targets import EventType, NotificationTarget
 from rekindle_service.config.settings import Settings
 from rekindle_service.notifications.payload import build_payload
-from rekindle_service.store.tables import Attempt, Event, Job
+from rekindle_service.store.tables import Event, Job
 
 HANDLED = {
     "bash": "docs/test_commands.py runs every line",
@@ -94,7 +96,8 @@ def test_the_shown_payload_has_the_fields_of_a_real_one() -> None:
     (block,) = blocks("json", "docs/notifications.md")
     shown = json.loads(block.text)
     event = Event(id=142, job_id="k3v9x2m1qa", at=1000.0, kind="state", from_state="running", to_state="recovering")
-    attempt = Attempt(job_id="k3v9x2m1qa", number=1, run=1, started_at=1.0, ended_at=9.0, outcome=shown["outcome"])
+    outcome = Outcome.from_json(shown["outcome"])
+    attempt = AttemptInfo(1, run=1, started_at=1.0, ended_at=9.0, outcome=outcome)
     sent = json.loads(build_payload(event, EventType.ATTEMPT_FAILED, Job(id="k3v9x2m1qa"), [attempt]).body)
     assert sent.keys() == shown.keys()
     assert (sent["job"].keys(), sent["outcome"]) == (shown["job"].keys(), shown["outcome"])

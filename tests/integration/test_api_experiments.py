@@ -10,12 +10,12 @@ from api_server import ApiServer
 from job_examples import names_in
 from job_records import record_attempt
 from rekindle.contract.files import append_line
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.contract.states import JobState
 from rekindle_service.jobs import submitter as submitter_module
 from rekindle_service.store import experiment_store
 from rekindle_service.store.projection import RowChanges
-from rekindle_service.store.tables import Attempt
 from rekindle_service.submission import stored_values
 from shared_server import one_server  # noqa: F401 the fixture server
 
@@ -217,9 +217,7 @@ def test_the_time_of_a_job_does_not_contain_the_gap_before_it_was_resumed(server
     assert row is not None
     spans = {1: (100.0, 110.0), 2: (900.0, 930.0)}
     attempts = {
-        number: Attempt(
-            job_id=row.id, number=number, run=number, started_at=start, ranks_running_at=start, ended_at=end
-        )
+        number: AttemptInfo(number, run=number, started_at=start, ranks_running_at=start, ended_at=end)
         for number, (start, end) in spans.items()
     }
     assert store.apply_journal(row, RowChanges(row.journal_offset, attempts=attempts)) is not None

@@ -43,6 +43,7 @@ class Recorded:
         path.write_text("".join(f"{line}\n" for line in lines))
 
     def lanes(self, **query: Any) -> dict[str, Any]:
+        self.server.read_journal(self.job)
         query = {"from": _BEGAN, "to": _BEGAN + 100, **query}
         answer = self.server.api.get(f"/api/v1/jobs/{self.job['id']}/lanes", params=query)
         assert answer.status_code == 200, answer.text

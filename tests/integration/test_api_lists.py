@@ -8,9 +8,9 @@ import pytest
 
 from api_server import ApiServer
 from job_records import record_attempt
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.states import JobState
 from rekindle_service.store.projection import RowChanges
-from rekindle_service.store.tables import Attempt
 from shared_server import one_server  # noqa: F401 the fixture server
 from snapshot_files import write_snapshot
 
@@ -26,7 +26,7 @@ def job(server: ApiServer, code: Path) -> dict[str, Any]:
     server.move(job, JobState.STARTING, JobState.RUNNING, attempt=2)
     row = server.state.store.job(job["id"])
     assert row is not None
-    attempts = {number: Attempt(job_id=row.id, number=number, run=1, started_at=1.0) for number in (1, 2)}
+    attempts = {number: AttemptInfo(number, run=1, started_at=1.0) for number in (1, 2)}
     assert server.state.store.apply_journal(row, RowChanges(1, attempts=attempts))
     for number in attempts:
         rank = record_attempt(run_dir, number, world_size=2).rank(0)

@@ -7,10 +7,12 @@ from sqlalchemy import insert
 
 from api_server import ApiServer
 from job_examples import a_job
-from rekindle.contract.outcome import OutcomeClass
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.states import JobState
+from rekindle_service.store.attempt_rows import attempt_row
 from rekindle_service.store.projection import RowChanges
-from rekindle_service.store.tables import Attempt, Job
+from rekindle_service.store.tables import Job
 from rekindle_service.store.totals import recount
 
 Samples = dict[tuple[str, *tuple[str, ...]], float]
@@ -54,7 +56,7 @@ def test_jobs_without_slots_are_only_counted(server: ApiServer, code: Path) -> N
 def test_a_counter_never_goes_back_when_a_job_is_deleted(server: ApiServer, code: Path) -> None:
     job = server.submit(code, ranks=1)
     server.move(job, *PATH, devices=["cpu:0"])
-    attempts = {number: failed_attempt(job["id"], number) for number in (1, 2)}
+    attempts = {number: failed_attempt(number) for number in (1, 2)}
     row = server.state.store.job(job["id"])
     assert row is not None
     assert server.state.store.apply_journal(row, RowChanges(1, attempts=attempts, columns={"restarts": 1}))
@@ -78,7 +80,7 @@ def test_the_number_of_series_does_not_grow_with_the_number_of_jobs(server: ApiS
     rows = [{**row, "id": f"a{number:09d}", "number": number + 2} for number in range(1000)]
     with server.state.store.writing() as session:
         session.execute(insert(Job), rows)
-        session.add_all(failed_attempt(each["id"], 1) for each in rows[:100])
+        session.add_all(attempt_row(each["id"], failed_attempt(1)) for each in rows[:100])
         session.flush()
         recount(session)  # of rows that were not inserted one by one
     after = samples(server)
@@ -101,6 +103,6 @@ def test_openmetrics_is_given_to_who_asks_for_it(server: ApiServer) -> None:
     assert answer.text.endswith("# EOF\n")
 
 
-def failed_attempt(job_id: str, number: int) -> Attempt:
-    outcome = {"class": OutcomeClass.SIGNAL, "message": "Rank 0 was killed by SIGKILL."}
-    return Attempt(job_id=job_id, number=number, run=1, started_at=1.0, ended_at=2.0, outcome=outcome)
+def failed_attempt(number: int) -> AttemptInfo:
+    outcome = Outcome(OutcomeClass.SIGNAL, "Rank 0 was killed by SIGKILL.")
+    return AttemptInfo(number, run=1, started_at=1.0, ended_at=2.0, outcome=outcome)

@@ -50,6 +50,7 @@ class Played:
         return self.server.api.get(f"{self.url}/{path}", params=query)
 
     def ranks(self, **query: Any) -> list[dict[str, Any]]:
+        self.server.read_journal(self.job)
         answer = self.get("ranks", **query)
         assert answer.status_code == 200, answer.text
         return answer.json()["items"]

@@ -10,12 +10,13 @@ import pytest
 from api_server import ApiServer
 from rekindle.contract.files import write_json
 from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.contract.states import JobState
 from rekindle_service.jobs.job_story import next_step
 from rekindle_service.store.projection import RowChanges
-from rekindle_service.store.tables import Attempt, Job
+from rekindle_service.store.tables import Job
 
 _SCRIPT = """import torch
 
@@ -48,9 +49,9 @@ class Story:
         assert row is not None
         before = Outcome(OutcomeClass.SIGNAL, "Rank 1 was killed by SIGKILL.", rank=1, signal="SIGKILL")
         attempts = {
-            number: Attempt(
-                job_id=row.id, number=number, run=1, started_at=float(number), ended_at=number + 0.5,
-                outcome=(outcome if number == attempt else before).to_json(), world_size=2,
+            number: AttemptInfo(
+                number, run=1, started_at=float(number), ended_at=number + 0.5,
+                outcome=outcome if number == attempt else before, world_size=2,
             )
             for number in range(1, attempt + 1)
         }  # fmt: skip

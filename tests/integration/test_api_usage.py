@@ -10,10 +10,10 @@ import pytest
 
 from api_server import ApiServer
 from job_records import record_attempt, record_keeper, record_status
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.attempt_samples import GpuUsage, RankUsage, UsageSample
 from rekindle.contract.states import JobState
 from rekindle_service.store.projection import RowChanges
-from rekindle_service.store.tables import Attempt
 from shared_server import one_server  # noqa: F401 the fixture server
 
 _GPU = GpuUsage(1, 50, 1 << 30, 2 << 30, 60, 300.0)
@@ -29,6 +29,7 @@ def job(server: ApiServer, code: Path) -> dict[str, Any]:
     for rank in range(2):
         record_status(attempt.rank(rank), rank, device=f"cuda:{rank}", saving_seconds=2.0)
     server.move(job, JobState.STARTING, JobState.RUNNING, attempt=1)
+    server.read_journal(job)
     return job
 
 
@@ -98,8 +99,8 @@ def test_the_intervals_of_a_job_add_up_to_its_goodput(server: ApiServer, job: di
     ended = {"run": 1, "started_at": began + 2, "ranks_running_at": began + 3, "ended_at": began + 13, "last_step": 100}
     running = {"run": 1, "started_at": time.time() - 11, "ranks_running_at": time.time() - 10, "resumed_from_step": 50}
     attempts = {
-        1: Attempt(job_id=row.id, number=2, saving_seconds=None, **running),
-        0: Attempt(job_id=row.id, number=1, saving_seconds=4.0, **ended),
+        1: AttemptInfo(number=2, saving_seconds=None, **running),
+        0: AttemptInfo(number=1, saving_seconds=4.0, **ended),
     }
     server.state.store.apply_journal(row, RowChanges(1, attempts=attempts))
     rank = server.run_dir(job).attempt(2).rank(0)

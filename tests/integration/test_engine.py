@@ -135,7 +135,7 @@ def test_a_job_runs_from_the_queue_to_its_end(bench):
 def test_an_attempt_that_fails_or_loses_its_keeper_is_followed_by_another(bench, part, outcome):
     job = bench.reach(bench.submit(part), JobState.SUCCEEDED)
     assert bench.states(job) == ["starting", "running", "recovering", "running", "succeeded"]
-    assert [attempt.outcome["class"] for attempt in bench.store.attempts(job.id)] == [outcome, "success"]
+    assert [attempt.outcome.klass for attempt in bench.store.attempts(job.id)] == [outcome, "success"]
     if part == "fail-once":
         assert (job.attempt, job.restarts, bench.store.attempts(job.id)[0].reason) == (2, 1, "first failure")
 

@@ -11,11 +11,13 @@ from sqlalchemy import event
 
 from job_examples import a_job, an_experiment, open_store
 from rekindle.contract.job import RunIntent
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.states import TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store import Store
 from rekindle_service.store.job_queries import JobConditions, Mark
 from rekindle_service.store.projection import RowChanges
-from rekindle_service.store.tables import Attempt, Job
+from rekindle_service.store.tables import Job
 from rekindle_service.store.totals import recount
 
 
@@ -37,8 +39,9 @@ def counted_again(store: Store) -> tuple[Any, ...]:
     return figures(store)
 
 
-def end_of_attempt(number: int, outcome: str) -> Attempt:
-    return Attempt(job_id="", number=number, run=1, started_at=1.0, ended_at=2.0, outcome={"class": outcome})
+def end_of_attempt(number: int, klass: str) -> AttemptInfo:
+    outcome = Outcome(OutcomeClass(klass), "It has ended.")
+    return AttemptInfo(number, run=1, started_at=1.0, ended_at=2.0, outcome=outcome)
 
 
 def random_change(store: Store, job: Job, chance: random.Random) -> None:

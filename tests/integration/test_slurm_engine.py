@@ -470,7 +470,7 @@ def test_a_node_that_cannot_run_the_job_is_excluded_and_only_without_any_other_t
     play.round(4)
     outcome, (attempt,) = play.row(job).outcome, play.store.attempts(job.id)
     assert attempt.ended_at is not None, "it does not run for ever"
-    assert attempt.outcome["class"] == "keeper_lost"
+    assert attempt.outcome.klass is OutcomeClass.KEEPER_LOST
     assert outcome["class"] == "launch_error"
     assert outcome["message"] == (
         "Fewer than 2 usable nodes are left: n1: there is no Python at /opt/py; "

@@ -12,12 +12,12 @@ from sqlalchemy import create_engine, event
 from sqlmodel import SQLModel
 
 from job_examples import a_job, an_experiment, open_store
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.journal import JobEnded
 from rekindle.contract.states import HOLDING_SLOTS, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store import CorruptDatabaseError, QueueFullError, QueueRoom, StorageError, Store
 from rekindle_service.store.projection import RowChanges, StateChange, project
 from rekindle_service.store.queue_store import Shown
-from rekindle_service.store.tables import Attempt
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_only_ended_jobs_can_be_deleted(store):
 
 def test_attempts_are_deleted_with_their_job(store):
     job = start(store, store.add_job(a_job()))
-    attempt = Attempt(job_id="", number=1, run=1, started_at=1.0)
+    attempt = AttemptInfo(1, run=1, started_at=1.0)
     store.apply_journal(job, RowChanges(10, attempts={1: attempt}))
     assert [one.number for one in store.attempts(job.id)] == [1]
     store.transition(job.id, JobState.FAILED, expected=HOLDING_SLOTS, reason="r")

@@ -26,7 +26,6 @@ from rekindle_service.jobs.packaging.unpack import Limits, UnpackingError, extra
 from rekindle_service.run_readers.lanes import read_usage
 from rekindle_service.run_readers.log_files import last_line, read_chunk, tail_offset
 from rekindle_service.run_readers.metric_series import read_attempt_latest, read_metric_lines, read_series
-from rekindle_service.run_readers.rank_rows import read_attempts
 from rekindle_service.sanitize import strip_control
 from rekindle_service.store.projection import project
 from rekindle_service.store.tables import Job
@@ -157,7 +156,6 @@ def test_a_journal_of_any_bytes_gives_rows_that_can_be_shown(
     run_dir = RunDir(tmp_path_factory.mktemp("run"))
     run_dir.journal.write_bytes(_flipped("\n".join([*lines, ""]).encode(errors="surrogatepass"), flips))
     job = a_job(state=JobState.STARTING, run=1)
-    read_attempts(run_dir)
     changes = project(job, [], read_journal(run_dir.journal))
     if changes is not None:
         shown = Job(**{**job.model_dump(), "spec": job.spec, **changes.columns})

@@ -1,5 +1,3 @@
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -106,24 +104,6 @@ def test_the_fold_keeps_what_keeper_readers_and_rows_need(tmp_path):
     assert (second.resumed_from_step, second.last_step, second.reason) == (10, 20, "every rank finished")
     assert (history.runs[1].started_at, history.runs[1].end.state, history.restarts) == (20, "succeeded", 1)
     assert replayed_steps([first, second]) == {1: 3, 2: 0}
-
-
-def test_the_fold_of_rows_and_later_records_is_the_fold_of_all(tmp_path):
-    path = tmp_path / "journal.jsonl"
-    for number, (resumed, last) in enumerate([(None, 13), (10, 20), (15, 30)], start=1):
-        write(path, number, resumed, last)
-    records = list(read_journal(path))
-    job = a_job(state=JobState.STARTING, run=1)
-    whole = project(job, [], records)
-    expected = {number: row.model_dump() for number, row in whole.attempts.items()}
-    for cut in range(1, len(records)):
-        before = project(job, [], records[:cut])
-        job.journal_offset = before.offset
-        after = project(job, list(before.attempts.values()), read_journal(path, before.offset))
-        job.journal_offset = 0
-        rows = {**before.attempts, **after.attempts}
-        assert {number: row.model_dump() for number, row in rows.items()} == expected
-    json.dumps(expected)
 
 
 def test_records_of_a_superseded_launch_mean_nothing(tmp_path):

@@ -4,7 +4,6 @@ from rekindle.contract.outcome import Outcome, OutcomeClass, SavedProgress
 from rekindle.contract.processes import boot_id
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.keeper.history import read_history
-from rekindle.keeper.retry_policy import EndedAttempt
 
 KILLED = Outcome(OutcomeClass.SIGNAL, "Rank 1 was killed by SIGKILL.", rank=1, signal="SIGKILL")
 
@@ -53,9 +52,9 @@ def test_attempts_that_have_ended_count_and_the_next_number_is_free(story):
         story.ended(number, progress="known" if number == 1 else "none", running_seconds=7.0, last_step=5, loaded=True)
         story.retry(number)
     history = story.read()
-    assert history.ended == [
-        EndedAttempt(KILLED, each, 7.0, 5, True) for each in (SavedProgress.KNOWN, SavedProgress.NONE)
-    ]
+    assert [each.progress for each in history.ended] == [SavedProgress.KNOWN, SavedProgress.NONE]
+    for each in history.ended:
+        assert (each.outcome, each.running_seconds, each.last_step, each.loaded) == (KILLED, 7.0, 5, True)
     assert (history.last.number, history.open_attempt, history.unjudged) == (2, None, False)
 
 

@@ -1,10 +1,11 @@
 import pytest
 
 from rekindle.contract.outcome import OutcomeClass, SavedProgress
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.rank_records import MetricPoint, RankError
 from rekindle.keeper.attempt_result import AttemptResult, Ending, RankResult
 from rekindle.keeper.diagnosis import diagnose
-from rekindle.keeper.retry_policy import EndedAttempt, Stop, decide
+from rekindle.keeper.retry_policy import Stop, decide
 from rekindle.training.step_boundary import NonFiniteError, NonFinitePolicy, first_non_finite_loss
 
 
@@ -40,7 +41,8 @@ def test_a_non_finite_training_is_diagnosed_as_such_and_not_retried():
     outcome = diagnose(AttemptResult(1, 2, Ending.RANK_FAILED, ranks=ranks))
     assert (outcome.klass, outcome.rank) == (OutcomeClass.NAN, 1)
     assert "loss is nan at step 47" in outcome.message
-    assert isinstance(decide([EndedAttempt(outcome, SavedProgress.KNOWN)], max_failures=3), Stop)
+    attempt = AttemptInfo(1, outcome=outcome, progress=SavedProgress.KNOWN)
+    assert isinstance(decide([attempt], max_failures=3), Stop)
 
 
 def test_a_copy_in_shared_memory_is_progress_too():

@@ -9,11 +9,13 @@ import pytest
 from pydantic import ValidationError
 
 from job_examples import a_job
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle_service.config.notification_targets import EventType, NotificationTarget
 from rekindle_service.config.settings import Settings
 from rekindle_service.notifications.channels import DeliveryResult, delivery_of, hook_environment, signature
 from rekindle_service.notifications.payload import build_payload, event_type
-from rekindle_service.store.tables import Attempt, Event
+from rekindle_service.store.tables import Event
 
 _SECRET = "a secret of the tests"
 
@@ -48,12 +50,12 @@ def test_an_event_is_notified_by_the_name_that_a_person_has_for_it(
     assert event_type(event(**columns)) is expected
 
 
-def attempt(number: int, ended_at: float | None, message: str = "", klass: str = "oom") -> Attempt:
+def attempt(number: int, ended_at: float | None, message: str = "", klass: str = "oom") -> AttemptInfo:
     """One that has taken 50 seconds, or that began at 990 and runs."""
-    outcome = None if ended_at is None else {"class": klass, "message": message, "evidence": {"env": "s3cr3t"}}
-    started_at = 990.0 if ended_at is None else ended_at - 50
-    columns = {"number": number, "started_at": started_at, "ended_at": ended_at, "outcome": outcome}
-    return Attempt(job_id="abcdefghij", run=1, **columns)
+    if ended_at is None:
+        return AttemptInfo(number, run=1, started_at=990.0)
+    outcome = Outcome(OutcomeClass(klass), message, evidence={"env": "s3cr3t"})
+    return AttemptInfo(number, run=1, started_at=ended_at - 50, ended_at=ended_at, outcome=outcome)
 
 
 _FAILED_BEFORE = attempt(1, 900.0, "earlier")
@@ -75,7 +77,7 @@ _FAILED_BEFORE = attempt(1, 900.0, "earlier")
     ],
 )
 def test_a_notice_has_the_outcome_of_its_own_event(
-    to_state: str, attempts: list[Attempt], row: tuple[str, str] | None, expected: tuple[str, str]
+    to_state: str, attempts: list[AttemptInfo], row: tuple[str, str] | None, expected: tuple[str, str]
 ) -> None:
     job = None
     if row is not None:

@@ -1,6 +1,7 @@
 from job_examples import a_job
+from rekindle.contract.outcome import Outcome
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle_service.scheduler.device_watch import RepeatedKills
-from rekindle_service.store.tables import Attempt
 
 SEGFAULT = {"class": "signal", "signal": "SIGSEGV", "rank": 0}
 HANG = {"class": "hang", "rank": 0}
@@ -8,8 +9,8 @@ REASON = "3 times in a row a process died or hung on it, of 2 jobs"
 
 
 def an_end(job, outcome, *devices, number=1, **columns):
-    fields = {"job_id": job.id, "number": number, "run": 1, "started_at": 1.0, "devices": list(devices), **columns}
-    return job, Attempt(outcome=outcome, **fields)
+    ended = Outcome.from_json({"message": "It has ended.", **outcome})
+    return job, AttemptInfo(number, run=1, started_at=1.0, devices=list(devices), outcome=ended, **columns)
 
 
 def added(*ends):

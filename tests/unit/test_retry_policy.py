@@ -5,16 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rekindle.contract.outcome import Outcome, OutcomeClass, SavedProgress
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.keeper.retry_policy import (
     ACTIONS,
     MAX_DELAY,
     MAX_HARDWARE,
     MAX_SAME,
     Action,
-    EndedAttempt,
     Retry,
     Stop,
     decide,
+    is_from_outside,
     timeout_factor,
 )
 
@@ -28,7 +29,8 @@ def ended(klass, progress=NONE, *, at=None, ran=0.0, loaded=None, exception=None
           exit_code=None, resumed=False, rank=None, **evidence):  # fmt: skip
     place = {"exception": exception, "file": "train.py", "line": line, "rank": rank} if exception else {}
     outcome = Outcome(klass, "…", retryable=retryable, exit_code=exit_code, signal=by, evidence=evidence, **place)
-    return EndedAttempt(outcome, progress, ran, at, loaded, resumed)
+    known = {"loaded": loaded, "resumed_from_step": 0 if resumed else None}
+    return AttemptInfo(1, outcome=outcome, progress=progress, running_seconds=ran, last_step=at, **known)
 
 
 def killed(progress=NONE, by="SIGKILL", **how):
@@ -41,7 +43,7 @@ def raised(progress=NONE, exception="E", **how):
 
 def hung(progress=NONE, line=1, **evidence):
     outcome = Outcome(OutcomeClass.HANG, "…", rank=1, file="train.py", line=line, evidence=evidence)
-    return EndedAttempt(outcome, progress, 300.0)
+    return AttemptInfo(1, outcome=outcome, progress=progress, running_seconds=300.0)
 
 
 def resized(progress=KNOWN):
@@ -256,7 +258,7 @@ def test_what_is_nobodys_fault_never_ends_a_job_and_never_counts(history, free, 
 @given(attempt=_attempts, max_failures=st.integers(1, 20))
 def test_a_script_that_always_ends_in_the_same_way_is_not_retried_for_ever(attempt, max_failures):
     made, _ = played([attempt] * 40, max_failures)
-    may_go_on = attempt.outcome.klass in FREE or attempt.from_outside
+    may_go_on = attempt.outcome.klass in FREE or is_from_outside(attempt)
     assert may_go_on or len(made) <= max(MAX_SAME, max_failures + 1)
 
 

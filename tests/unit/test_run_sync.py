@@ -4,12 +4,12 @@ import json
 import pytest
 
 from job_examples import a_job, open_store
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.rank_records import RankState, RankStatus
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
 from rekindle_service.scheduler.run_sync import RunSync, progress_columns
 from rekindle_service.store.projection import RowChanges
-from rekindle_service.store.tables import Attempt
 
 STATUS = RankStatus(0, 0, 1, "h", 5, 6, "cpu", RankState.RUNNING, 1.0)
 
@@ -66,7 +66,7 @@ def notice_at(tmp_path, sizes, spec, **status):
     try:
         job = store.add_job(a_job(state=JobState.RUNNING, attempt=len(sizes), **spec))
         attempts = {
-            number: Attempt(job_id=job.id, number=number, run=1, started_at=float(number), world_size=size)
+            number: AttemptInfo(number, run=1, started_at=float(number), world_size=size)
             for number, size in enumerate(sizes, start=1)
         }
         job = store.apply_journal(job, RowChanges(0, attempts=attempts))

@@ -1,15 +1,13 @@
 import pytest
 
 from job_examples import a_job
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.states import JobState
 from rekindle_service.jobs.time_breakdown import TimeCategory, goodput, occupied_seconds, time_breakdown, totals
-from rekindle_service.store.tables import Attempt
 
 
 def attempt(number, started, running, ended, run=1, **steps):
-    return Attempt(
-        job_id="j", number=number, run=run, started_at=started, ranks_running_at=running, ended_at=ended, **steps
-    )
+    return AttemptInfo(number, run=run, started_at=started, ranks_running_at=running, ended_at=ended, **steps)
 
 
 def job(state=JobState.RUNNING, created_at=0.0, started_at=0.0, run=1, **columns):

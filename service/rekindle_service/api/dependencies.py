@@ -24,7 +24,7 @@ from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.machine.slots import Machine
 from rekindle_service.retention.pruner import Pruner
-from rekindle_service.run_readers.rank_rows import rank_numbers, read_attempts
+from rekindle_service.run_readers.rank_rows import attempt_numbers, rank_numbers
 from rekindle_service.store import Store
 from rekindle_service.store.job_queries import MIN_ID_PREFIX, Lookup
 from rekindle_service.store.tables import Experiment, Job, Row
@@ -168,19 +168,40 @@ def find_run_dir(state: AppStateDep, job: JobDep) -> RunDir:
 RunDirDep = Annotated[RunDir, Depends(find_run_dir)]
 
 
-def find_attempt(job: JobDep, run_dir: RunDirDep, attempt: AttemptNumber = None) -> AttemptInfo:
-    """The requested attempt, by default the latest. Raises ApiError (404)."""
-    attempts = read_attempts(run_dir)
-    if not attempts:
-        detail = f"{quoted_label(job.name, job.number)} has no attempt yet: it {STATE_PHRASES[job.state]}"
-        raise ApiError(404, "unknown-attempt", detail)
-    number = max(attempts) if attempt is None else attempt
-    if number not in attempts:
-        detail = (
-            f"{quoted_label(job.name, job.number)} has no attempt {number}; it has {_range('attempt', list(attempts))}"
-        )
-        raise ApiError(404, "unknown-attempt", detail)
-    return attempts[number]
+def known_attempts(store: Store, run_dir: RunDir) -> list[int]:
+    """The attempts of a job, ascending: those of its rows, and directories that these do not know (yet)."""
+    return sorted({*store.attempt_numbers(run_dir.job_id), *attempt_numbers(run_dir)})
+
+
+class JobAttempts:
+    """The attempts of the job of a request."""
+
+    def __init__(self, state: AppStateDep, job: JobDep, run_dir: RunDirDep) -> None:
+        self._job, self._store = job, state.store
+        self.numbers = known_attempts(state.store, run_dir)
+
+    def find(self, requested: int | None) -> AttemptInfo:
+        """The requested attempt, by default the latest. Raises ApiError (404)."""
+        name = quoted_label(self._job.name, self._job.number)
+        if not self.numbers:
+            detail = f"{name} has no attempt yet: it {STATE_PHRASES[self._job.state]}"
+            raise ApiError(404, "unknown-attempt", detail)
+        number = self.numbers[-1] if requested is None else requested
+        if number not in self.numbers:
+            detail = f"{name} has no attempt {number}; it has {_range('attempt', self.numbers)}"
+            raise ApiError(404, "unknown-attempt", detail)
+        return self._store.attempt(self._job.id, number) or AttemptInfo(number)
+
+    def chosen(self, requested: int | None) -> list[int]:
+        """The requested attempt, by default all, ascending. Raises ApiError (404)."""
+        return self.numbers if requested is None else [self.find(requested).number]
+
+
+AttemptsDep = Annotated[JobAttempts, Depends()]
+
+
+def find_attempt(attempts: AttemptsDep, attempt: AttemptNumber = None) -> AttemptInfo:
+    return attempts.find(attempt)
 
 
 AttemptDep = Annotated[AttemptInfo, Depends(find_attempt)]

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from rekindle.contract.field_texts import Described
 from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.run_dir.attempt_history import AttemptSummary
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankError
@@ -19,7 +20,7 @@ from rekindle_service.jobs.rank_groups import StackGroup, stack_groups
 from rekindle_service.jobs.source_lines import SourceReader, StoryFrame
 from rekindle_service.jobs.tracebacks import offset_of_error, parse_traceback, user_frames_first
 from rekindle_service.sanitize import sanitize_line, strip_control
-from rekindle_service.store.tables import Attempt, Job
+from rekindle_service.store.tables import Job
 
 _MAX_REASON = 300  # characters
 _DISPLACEMENTS = {"preempt": "being preempted", "resize": "being resized", "device": "leaving a device"}
@@ -229,15 +230,16 @@ FindSameError = Callable[[Outcome], list[SameError]]
 
 
 def read_story(
-    job: Job, attempts: Sequence[Attempt], run_dir: RunDir, number: int | None, find_same_error: FindSameError
+    job: Job, attempts: Sequence[AttemptSummary], run_dir: RunDir, number: int | None, find_same_error: FindSameError
 ) -> Story:
     """The story of the attempt ``number``, by default of the job as it is now. ``attempts`` ascend."""
     if number is None and (now := _present(job, attempts)) is not None:
         return now
     attempt = next((each for each in reversed(attempts) if number in (None, each.number)), None)
     is_last = attempt is None or attempt is attempts[-1]
-    outcome = _outcome(job.outcome) if is_last and number is None else None
-    outcome = outcome or (None if attempt is None else _outcome(attempt.outcome))
+    outcome = None if attempt is None else attempt.outcome
+    if is_last and number is None and job.outcome is not None:
+        outcome = Outcome.from_json(job.outcome)
     if outcome is None:
         return _running(attempts, attempt)
     story = _ended(job, attempt, outcome, run_dir)
@@ -246,14 +248,7 @@ def read_story(
     return replace(story, next_step=next_step(job, outcome) if is_last else None)
 
 
-def _outcome(recorded: object) -> Outcome | None:
-    try:
-        return None if recorded is None else Outcome.from_json(recorded)
-    except ValueError:
-        return None
-
-
-def _present(job: Job, attempts: Sequence[Attempt]) -> Story | None:
+def _present(job: Job, attempts: Sequence[AttemptSummary]) -> Story | None:
     """The story of a job of which nothing has ended badly now; None where its latest attempt shows what happened."""
     match job.state:
         case JobState.QUEUED:
@@ -267,20 +262,19 @@ def _present(job: Job, attempts: Sequence[Attempt]) -> Story | None:
     return None
 
 
-def _running(attempts: Sequence[Attempt], attempt: Attempt | None) -> Story:
+def _running(attempts: Sequence[AttemptSummary], attempt: AttemptSummary | None) -> Story:
     """The story of a running attempt, with how the one before it ended, which is why this one runs."""
     if attempt is None:
         return Story(0, StoryKind.RUNNING, "Running", "")
     before = next((each for each in reversed(attempts) if each.number < attempt.number), None)
     start = attempt.resumed_from_step
     sentence = f"Attempt {attempt.number} is running" + (f", resumed from step {start}." if start else ".")
-    ended = None if before is None else _outcome(before.outcome)
-    if before is not None and ended is not None:
-        sentence += f" Attempt {before.number}: {strip_control(ended.message)}"
+    if before is not None and before.outcome is not None:
+        sentence += f" Attempt {before.number}: {strip_control(before.outcome.message)}"
     return Story(attempt.number, StoryKind.RUNNING, "Running", sentence, at=attempt.started_at)
 
 
-def _ended(job: Job, attempt: Attempt | None, outcome: Outcome, run_dir: RunDir) -> Story:
+def _ended(job: Job, attempt: AttemptSummary | None, outcome: Outcome, run_dir: RunDir) -> Story:
     kind = _KINDS.get(outcome.klass, StoryKind.FAILURE)
     number, ended_at = (0, job.ended_at) if attempt is None else (attempt.number, attempt.ended_at)
     story = Story(number, kind, _title(outcome), strip_control(outcome.message), at=ended_at)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rekindle.contract.field_texts import Described
-from rekindle.contract.run_dir.attempt_history import replayed_steps
+from rekindle.contract.run_dir.attempt_history import AttemptSummary, replayed_steps
 from rekindle.contract.states import TERMINAL, JobState
-from rekindle_service.store.tables import Attempt, Job
+from rekindle_service.store.tables import Job
 
 
 class TimeCategory(StrEnum):
@@ -37,7 +37,7 @@ class Interval(Described):
     """Duration in seconds."""
 
 
-def time_breakdown(job: Job, attempts: Sequence[Attempt], now: float) -> list[Interval]:
+def time_breakdown(job: Job, attempts: Sequence[AttemptSummary], now: float) -> list[Interval]:
     """The whole life of ``job`` in intervals without gaps, in order; those that took no time are omitted.
 
     ``attempts`` ascend by number; one without an end lasts until ``now`` (seconds since the epoch). Within an attempt
@@ -66,7 +66,7 @@ def totals(intervals: Iterable[Interval]) -> dict[TimeCategory, float]:
     return sums
 
 
-def goodput(intervals: Iterable[Interval], attempts: Sequence[Attempt]) -> float | None:
+def goodput(intervals: Iterable[Interval], attempts: Sequence[AttemptSummary]) -> float | None:
     """Training over all time but that in the queue, 0 to 1.
 
     None before the job has got slots, and where it cannot be known: a script that reports no steps was restarted, and
@@ -79,7 +79,7 @@ def goodput(intervals: Iterable[Interval], attempts: Sequence[Attempt]) -> float
     return sums[TimeCategory.TRAINING] / occupied if occupied > 0 else None
 
 
-def occupied_seconds(job: Job, attempts: Sequence[Attempt], now: float) -> float | None:
+def occupied_seconds(job: Job, attempts: Sequence[AttemptSummary], now: float) -> float | None:
     """How long the job has had slots: without the queue, and without the time between two runs. None before that."""
     if job.started_at is None:
         return None
@@ -88,7 +88,7 @@ def occupied_seconds(job: Job, attempts: Sequence[Attempt], now: float) -> float
     return sum(each.seconds for each in time_breakdown(job, attempts, now) if each.category is not TimeCategory.QUEUED)
 
 
-def _loss_is_known(attempt: Attempt) -> bool:
+def _loss_is_known(attempt: AttemptSummary) -> bool:
     """Whether it is known how many steps were lost with an attempt that another one followed."""
     return attempt.last_step is not None or attempt.ranks_running_at is None
 
@@ -102,7 +102,7 @@ def _until_launch(job: Job, begin: float, end: float, *, first: bool) -> list[In
     ]
 
 
-def _of_attempt(attempt: Attempt, replayed: int | None, now: float) -> list[Interval]:
+def _of_attempt(attempt: AttemptSummary, replayed: int | None, now: float) -> list[Interval]:
     begin, end = attempt.started_at, _end(attempt, now)
     running = end if attempt.ranks_running_at is None else min(max(attempt.ranks_running_at, begin), end)
     stalled = sum(max(0.0, min((*stall, end)[1], end) - max(stall[0], running)) for stall in attempt.stalls)
@@ -119,7 +119,7 @@ def _of_attempt(attempt: Attempt, replayed: int | None, now: float) -> list[Inte
     ]
 
 
-def _replayed_share(attempt: Attempt, replayed: int | None) -> float:
+def _replayed_share(attempt: AttemptSummary, replayed: int | None) -> float:
     """Share of the attempt's steps that were replayed; 0 where it is not known."""
     if not replayed or attempt.last_step is None:
         return 0.0
@@ -137,5 +137,5 @@ def _rest(job: Job, run: int, at: float, now: float) -> list[Interval]:
     return [Interval(TimeCategory.WAITING, None, at, now - at)]
 
 
-def _end(attempt: Attempt, now: float) -> float:
+def _end(attempt: AttemptSummary, now: float) -> float:
     return now if attempt.ended_at is None else attempt.ended_at

@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.run_dir.attempt_history import AttemptSummary
 from rekindle.contract.states import HOLDING_SLOTS, JobState
 from rekindle_service.config.notification_targets import EventType
-from rekindle_service.store.tables import Attempt, Event, Job
+from rekindle_service.store.tables import Event, Job
 
 _MAX_MESSAGE = 2000  # characters of a message
 _OUTCOME = ("class", "message", "rank", "exit_code", "signal", "exception", "file", "line")
@@ -57,7 +58,7 @@ def event_type(event: Event) -> EventType | None:
             return _TYPE_OF_STATE.get(other or "")
 
 
-def build_payload(event: Event, kind: EventType, job: Job | None, attempts: Sequence[Attempt]) -> Payload:
+def build_payload(event: Event, kind: EventType, job: Job | None, attempts: Sequence[AttemptSummary]) -> Payload:
     """``job`` and ``attempts`` as they are now; None for a job that has been deleted since."""
     identity = f"{event.job_id}-{event.id}"
     body: dict[str, Any] = {
@@ -73,21 +74,24 @@ def build_payload(event: Event, kind: EventType, job: Job | None, attempts: Sequ
     return Payload(identity, kind, event.job_id, json.dumps(body).encode())
 
 
-def _outcome(event: Event, kind: EventType, job: Job | None, attempts: Sequence[Attempt]) -> dict[str, Any] | None:
+def _outcome(
+    event: Event, kind: EventType, job: Job | None, attempts: Sequence[AttemptSummary]
+) -> dict[str, Any] | None:
     """How that ended which the event is about; for an event that ends nothing, the latest attempt that had ended.
 
     The row of the job has the outcome of its last end. A later attempt shows that it may be that of another end.
     """
     begun = [each for each in attempts if each.started_at <= event.at]
     if kind is EventType.ATTEMPT_FAILED:  # where the keeper was lost, the next one writes how the attempt ended
-        return (begun[-1].outcome if begun else None) or Outcome(OutcomeClass.KEEPER_LOST, event.reason).to_json()
+        known = begun[-1].outcome if begun else None
+        return (known or Outcome(OutcomeClass.KEEPER_LOST, event.reason)).to_json()
     if kind in _ENDS and job is not None and job.state == event.to_state and len(begun) == len(attempts):
         return job.outcome
     ended = [each.outcome for each in begun if each.ended_at is not None and each.ended_at <= event.at]
     latest, stopped = ended[-1] if ended else None, _STOPPED.get(kind)
-    if stopped is not None and (latest is None or latest["class"] != stopped):  # between two attempts
-        return Outcome(stopped, event.reason).to_json()
-    return latest
+    if stopped is not None and (latest is None or latest.klass != stopped):  # between two attempts
+        latest = Outcome(stopped, event.reason)
+    return None if latest is None else latest.to_json()
 
 
 def _shown(outcome: dict[str, Any] | None) -> dict[str, Any] | None:

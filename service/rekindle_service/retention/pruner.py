@@ -30,7 +30,7 @@ from rekindle_service.retention.rules import (
     StoredJob,
     plan_jobs,
 )
-from rekindle_service.run_readers.rank_rows import rank_numbers, read_attempts
+from rekindle_service.run_readers.rank_rows import attempt_numbers
 from rekindle_service.run_readers.stored_snapshots import SnapshotInfo, read_snapshots
 from rekindle_service.store import Store
 from rekindle_service.store.retention_store import JobEntry
@@ -285,10 +285,10 @@ def _has_digests(root: Path, directory: Path, manifest: Manifest) -> bool:
 
 def _logs(run_dir: RunDir) -> Iterator[Path]:
     """Output, metrics and usage of all attempts; how each rank ended is kept."""
-    for attempt in read_attempts(run_dir).values():
-        attempt_dir = run_dir.attempt(attempt.number)
+    for number in attempt_numbers(run_dir):
+        attempt_dir = run_dir.attempt(number)
         yield from (attempt_dir.agent_log, attempt_dir.usage, attempt_dir.scalars)
-        for rank in rank_numbers(run_dir, attempt):
+        for rank in attempt_dir.rank_numbers():
             rank_dir = attempt_dir.rank(rank)
             yield from (rank_dir.log(stream) for stream in STREAMS)
             yield from (rank_dir.metrics, rank_dir.stacks, rank_dir.files)

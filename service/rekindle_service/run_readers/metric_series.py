@@ -14,7 +14,7 @@ from rekindle.contract.files import json_lines
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import file_version
 from rekindle_service.run_readers.log_files import open_or_empty, size_of
-from rekindle_service.run_readers.rank_rows import RANK_ZERO, read_attempts
+from rekindle_service.run_readers.rank_rows import RANK_ZERO, attempt_numbers
 
 _MAX_LINE = 1 << 20  # bytes: metrics by the thousand; a job may write anything here
 _MAX_BYTES = 64 << 20  # of a file that are read for its series: about a second
@@ -176,7 +176,7 @@ def read_attempt_latest(run_dir: RunDir, attempt: int) -> dict[str, Point]:
 
 def read_run_series(run_dir: RunDir) -> Series:
     """The series of all attempts, joined as if the job had never failed: the values of replayed steps are omitted."""
-    files = [file for number in read_attempts(run_dir) for file in metric_files(run_dir, number)]
+    files = [file for number in attempt_numbers(run_dir) for file in metric_files(run_dir, number)]
     return _cache.get(run_dir.root, tuple((file, file_version(file)) for file in files))
 
 

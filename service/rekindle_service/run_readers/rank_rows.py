@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,17 +11,16 @@ from rekindle.contract.field_texts import Described
 from rekindle.contract.job import DRAINED_EXIT_CODE
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.processes import ProcessIdentity, boot_id, pids_in_namespace, process_state
-from rekindle.contract.run_dir.attempt_history import AttemptHistory, AttemptInfo
+from rekindle.contract.run_dir.attempt_history import AttemptInfo, AttemptSummary
 from rekindle.contract.run_dir.journal import RankExited, RankProcess
 from rekindle.contract.run_dir.json_records import read_record
-from rekindle.contract.run_dir.paths import STREAMS, AttemptDir, RankDir, RunDir
+from rekindle.contract.run_dir.paths import MAX_ATTEMPT, STREAMS, AttemptDir, RankDir, RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankState, RankStatus
-from rekindle.contract.safe_open import file_version, list_numbers, open_beneath, stat_beneath
+from rekindle.contract.safe_open import list_numbers, open_beneath, stat_beneath
 from rekindle_service.run_readers.log_files import last_line, open_or_empty, size_of
 
 RANK_ZERO = 0  # the rank that reports metrics, progress and snapshots of the whole job
 
-_MAX_ATTEMPT = 1 << 31  # that a directory name may have
 _AS_REPORTED = (
     "local_rank", "host", "pid", "phase", "epoch", "step", "steps", "resumed_from_step", "snapshot_step", "notice",
 )  # fmt: skip
@@ -77,24 +75,14 @@ class RankRow(Described):
     """Last line of its output."""
 
 
-def read_attempts(run_dir: RunDir) -> dict[int, AttemptInfo]:
-    """The attempts of a run by number, ascending: those of the journal, and directories that it does not know."""
-    attempts = dict(_fold(run_dir.journal, file_version(run_dir.journal)).attempts)
-    for number in list_numbers(run_dir.attempts, _MAX_ATTEMPT):
-        attempts.setdefault(number, AttemptInfo(number))
-    return dict(sorted(attempts.items()))
+def attempt_numbers(run_dir: RunDir) -> list[int]:
+    """The attempts that have a directory, ascending."""
+    return list_numbers(run_dir.attempts, MAX_ATTEMPT + 1)
 
 
-@lru_cache(maxsize=256)
-def _fold(journal: Path, version: object) -> AttemptHistory:
-    """Kept as long as the journal has this ``version``: pages poll several times a second."""
-    return AttemptHistory.read(journal)
-
-
-def rank_numbers(run_dir: RunDir, attempt: AttemptInfo) -> list[int]:
+def rank_numbers(run_dir: RunDir, attempt: AttemptSummary) -> list[int]:
     """The ranks of an attempt, ascending: those that it was launched with and those that have a directory."""
-    found = run_dir.attempt(attempt.number).rank_numbers()
-    return sorted({*found, *range(attempt.world_size), *attempt.processes})
+    return sorted({*run_dir.attempt(attempt.number).rank_numbers(), *range(attempt.world_size)})
 
 
 def read_ranks(run_dir: RunDir, attempt: AttemptInfo, *, over: bool, remote: bool = False) -> list[RankRow]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from rekindle.contract.locks import lock_holder
-from rekindle.contract.outcome import OutcomeClass
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.run_dir.attempt_history import AttemptSummary
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.launch.registry import takes_slots
@@ -25,7 +26,7 @@ from rekindle_service.machine.health import DeviceUser, describe_user
 from rekindle_service.machine.slots import Machine, Slot, count_on_bus
 from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.store import Store
-from rekindle_service.store.tables import Attempt, Job
+from rekindle_service.store.tables import Job
 
 MAX_KILLS = 3
 """In a row on one device, of at least two jobs, after which the device counts as the cause, not the scripts."""
@@ -55,7 +56,7 @@ class RepeatedKills:
         self._kills: dict[str, list[str]] = {}  # by device: scripts, in the order of their deaths
         self._common: dict[str, set[str]] = {}  # by script: the devices of all its deaths
 
-    def add(self, attempt: Attempt, job: Job) -> dict[str, str]:
+    def add(self, attempt: AttemptSummary, job: Job) -> dict[str, str]:
         """The devices that are to be disabled now, with the reason, by slot name."""
         known = self._seen.pop(job.id, 0)
         self._seen[job.id] = max(known, attempt.number)  # last in the order of the dictionary
@@ -63,15 +64,15 @@ class RepeatedKills:
             return {}
         for old in list(self._seen)[:-_MAX_JOBS]:
             del self._seen[old]
-        outcome = attempt.outcome or {}
-        if outcome.get("class") in _HEALTHY:
+        outcome = attempt.outcome
+        if outcome is not None and outcome.klass in _HEALTHY:
             for device in attempt.devices:
                 self._kills.pop(device, None)
             return {}
-        if attempt.faults or not _is_kill(outcome):
+        if attempt.faults or outcome is None or not _is_kill(outcome):
             return {}
         script = job.experiment_id or f"{job.owner}/{job.name}"
-        devices = _devices_of(attempt, job)
+        devices = _devices_of(attempt, outcome.rank, job)
         self._common[script] = self._common.get(script, set(devices)) & set(devices)
         return {device: reason for device in devices if (reason := self._count(device, script))}
 
@@ -85,18 +86,15 @@ class RepeatedKills:
         return f"{len(attributed)} times in a row a process died or hung on it, of {len(set(attributed))} jobs"
 
 
-def _is_kill(outcome: dict[str, object]) -> bool:
-    evidence = outcome.get("evidence")
-    is_hardware = isinstance(evidence, dict) and bool(evidence.get("hardware"))
-    died = outcome.get("class") == OutcomeClass.SIGNAL and outcome.get("signal") in _SIGNALS
-    return is_hardware or died or outcome.get("class") == OutcomeClass.HANG
+def _is_kill(outcome: Outcome) -> bool:
+    died = outcome.klass is OutcomeClass.SIGNAL and outcome.signal in _SIGNALS
+    return bool(outcome.evidence.get("hardware")) or died or outcome.klass is OutcomeClass.HANG
 
 
-def _devices_of(attempt: Attempt, job: Job) -> list[str]:
+def _devices_of(attempt: AttemptSummary, rank: int | None, job: Job) -> list[str]:
     """The devices of the rank that failed; none where it is not known."""
-    rank = (attempt.outcome or {}).get("rank")
     each = job.spec.devices_per_rank
-    return attempt.devices[rank * each : (rank + 1) * each] if isinstance(rank, int) and rank >= 0 else []
+    return [] if rank is None or rank < 0 else attempt.devices[rank * each : (rank + 1) * each]
 
 
 class DeviceWatch:
@@ -219,9 +217,10 @@ class DeviceWatch:
         slots = {slot.name: slot for slot in self._gpus}
         changed = {event.job_id for event in events if event.to_state in _ATTEMPT_ENDED}
         found = {job.id: job for job_id in changed if (job := self._store.job(job_id)) is not None}
-        attempts = [each for job_id in found for each in self._store.attempts(job_id) if each.ended_at is not None]
-        for attempt in sorted(attempts, key=lambda each: each.ended_at or 0.0):
-            for name, reason in self._kills.add(attempt, found[attempt.job_id]).items():
+        attempts = [(each, job) for job_id, job in found.items() for each in self._store.attempts(job_id)]
+        ended = [(each, job) for each, job in attempts if each.ended_at is not None]
+        for attempt, job in sorted(ended, key=lambda each: each[0].ended_at or 0.0):
+            for name, reason in self._kills.add(attempt, job).items():
                 if name in slots:
                     self._put_aside(slots[name], reason, attempt.ended_at or 0.0)
 

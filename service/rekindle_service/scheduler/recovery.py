@@ -17,6 +17,7 @@ import structlog
 
 from rekindle.contract.files import fsync_directory, read_json
 from rekindle.contract.job import JobSpec, RunIntent
+from rekindle.contract.run_dir.attempt_history import AttemptHistory
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent, JobState
@@ -67,8 +68,17 @@ def recover_on_startup(home: Home, store: Store) -> Recovered:
     _add_lost_rows(home, store, known, recovered)
     for job_id, row in known.items():
         _compare(store, home.run_dir(job_id), row, recovered)
+    while count := store.recovery.add_details(lambda job_id, end: _history(home.run_dir(job_id), end)):
+        _log.info("The attempts of jobs were completed from their journals, once after an upgrade", jobs=count)
     store.recovery.count_start()
     return recovered
+
+
+def _history(run_dir: RunDir, end: int) -> AttemptHistory:
+    """The journal up to byte ``end``; nothing where it cannot be read."""
+    with suppress(OSError):
+        return AttemptHistory.read(run_dir.journal, end)
+    return AttemptHistory()
 
 
 def _finish_submissions(home: Home, known: dict[str, KnownJob]) -> None:

@@ -3,10 +3,12 @@
 import os
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rekindle.contract.run_dir.attempt_history import AttemptSummary
 from rekindle.contract.run_dir.journal import MAX_JOURNAL_BYTES, earlier, read_journal
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.rank_records import RankStatus
@@ -19,7 +21,7 @@ from rekindle_service.run_readers.rank_rows import RANK_ZERO, read_rank_zero_sta
 from rekindle_service.scheduler.preemption import ranks_text
 from rekindle_service.store import Store
 from rekindle_service.store.projection import RowChanges, TimelineEvent, project
-from rekindle_service.store.tables import Attempt, Job
+from rekindle_service.store.tables import Job
 
 _MAX_BYTES = 4 << 20  # of a journal that are read at once
 _MAX_TEXT = 500  # characters of what a script reports that a row keeps
@@ -62,7 +64,7 @@ class RunSync:
             return self._name_problem(job, f"{cut}: new records are not seen")
         if job.journal_offset >= MAX_JOURNAL_BYTES:
             return self._name_problem(job, f"{path.name} has more than {MAX_JOURNAL_BYTES} bytes: the rest is not read")
-        attempts = self._store.attempts(job.id)
+        attempts = self._store.detailed_attempts(job.id)
         try:
             records = read_journal(path, job.journal_offset, max_bytes=_MAX_BYTES)
             own = (earlier(each, ahead if each.launch == job.launch_number else 0.0) for each in records)
@@ -109,7 +111,7 @@ class RunSync:
         changes = RowChanges(job.journal_offset, columns={"notice": problem}, events=[event])
         return self._store.apply_journal(job, changes) or job
 
-    def _finalize(self, job: Job, changes: RowChanges, attempts: list[Attempt]) -> None:
+    def _finalize(self, job: Job, changes: RowChanges, attempts: Sequence[AttemptSummary]) -> None:
         """Add what is final once a run has ended: where rank 0 stood, and how well the time was used."""
         status = self._read_progress(job.id, changes.columns.get("attempt", job.attempt))
         last = {} if status is None else progress_columns(status) | self._observed_columns(job.id, status)
@@ -156,7 +158,7 @@ class RunSync:
         return status if all(0 <= (number or 0) <= _MAX_COUNT for number in (*numbers, *rates)) else None
 
 
-def _goodput(job: Job, attempts: list[Attempt]) -> float | None:
+def _goodput(job: Job, attempts: Sequence[AttemptSummary]) -> float | None:
     return goodput(time_breakdown(job, attempts, time.time()), attempts)
 
 

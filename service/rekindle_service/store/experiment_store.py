@@ -5,7 +5,9 @@ from contextlib import AbstractContextManager
 
 from sqlmodel import Session, col, func, select
 
+from rekindle.contract.run_dir.attempt_history import AttemptSummary
 from rekindle.contract.states import TERMINAL, JobState
+from rekindle_service.store.attempt_rows import read_summaries
 from rekindle_service.store.job_queries import Lookup
 from rekindle_service.store.mutations import JOBS_AT_ONCE, by_key, forget, insert, next_value, versioned
 from rekindle_service.store.queue_store import NO_LIMIT, QueueRoom
@@ -90,12 +92,13 @@ class ExperimentStore:
         query = select(Job).where(Job.experiment_id == experiment_id).order_by(col(Job.number))
         return self._database.rows(query)
 
-    def attempts(self, experiment_id: str) -> dict[str, list[Attempt]]:
+    def attempts(self, experiment_id: str) -> dict[str, list[AttemptSummary]]:
         """List the attempts of its jobs, by job, oldest first."""
-        query = select(Attempt).join(Job).where(Job.experiment_id == experiment_id).order_by(col(Attempt.number))
-        found: dict[str, list[Attempt]] = {}
-        for attempt in self._database.rows(query):
-            found.setdefault(attempt.job_id, []).append(attempt)
+        jobs = select(Job.id).where(Job.experiment_id == experiment_id)
+        found: dict[str, list[AttemptSummary]] = {}
+        with self._database.reading() as session:
+            for job_id, attempt in read_summaries(session, col(Attempt.job_id).in_(jobs)):
+                found.setdefault(job_id, []).append(attempt)
         return found
 
     def delete(self, experiment_id: str) -> bool:

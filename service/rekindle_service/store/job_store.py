@@ -11,8 +11,10 @@ from typing import Any
 from sqlmodel import Session, col, select
 
 from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.run_dir.attempt_history import AttemptInfo, AttemptSummary
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
 from rekindle_service.store.access_store import AccessStore
+from rekindle_service.store.attempt_rows import attempt_row, read_row, read_summaries
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.job_queries import JobLists, Lookup
 from rekindle_service.store.mutations import (
@@ -307,10 +309,25 @@ class Store(Database):
 
     # --- attempts, events and the journal
 
-    def attempts(self, job_id: str) -> list[Attempt]:
+    def attempts(self, job_id: str) -> list[AttemptSummary]:
         """Every attempt of a job, oldest first."""
+        with self.reading() as session:
+            return [attempt for _, attempt in read_summaries(session, col(Attempt.job_id) == job_id)]
+
+    def attempt(self, job_id: str, number: int) -> AttemptInfo | None:
+        """One attempt with all that is known of it."""
+        with self.reading() as session:
+            row = session.get(Attempt, (job_id, number))
+            return None if row is None else read_row(AttemptInfo, row)
+
+    def detailed_attempts(self, job_id: str) -> list[AttemptInfo]:
+        """Every attempt of a job with all that is known of it, oldest first."""
         query = select(Attempt).where(Attempt.job_id == job_id).order_by(col(Attempt.number))
-        return self.rows(query)
+        return [read_row(AttemptInfo, row) for row in self.rows(query)]
+
+    def attempt_numbers(self, job_id: str) -> list[int]:
+        with self.reading() as session:
+            return list(session.exec(select(Attempt.number).where(Attempt.job_id == job_id)))
 
     def apply_journal(self, job: Job, effect: RowChanges) -> Job | None:
         """Write what records of the journal mean and how far it was read, in one transaction: each counts once.
@@ -323,7 +340,7 @@ class Store(Database):
             if row is None or any(getattr(row, name) != getattr(job, name) for name in _FOLDED_FROM):
                 return None
             for attempt in effect.attempts.values():
-                session.merge(Attempt(**{**attempt.model_dump(), "job_id": row.id}))
+                session.merge(attempt_row(row.id, attempt))
             set_columns(row, {**effect.columns, "journal_offset": effect.offset})
             if effect.requeued and row.intent is JobIntent.DRAIN:
                 row.intent = JobIntent.HOLD

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from rekindle.contract.outcome import Outcome, OutcomeClass
@@ -10,10 +10,7 @@ from rekindle.contract.run_dir import journal
 from rekindle.contract.run_dir.attempt_history import AttemptHistory, AttemptInfo
 from rekindle.contract.run_dir.journal import AttemptRecord, Record
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobState
-from rekindle_service.store.tables import Attempt, Job
-
-_AS_FOLDED = {field.name for field in fields(AttemptInfo)} & Attempt.model_fields.keys() - {"outcome", "faults"}
-"""Columns of an attempt whose values are those of ``AttemptInfo``."""
+from rekindle_service.store.tables import Job
 
 _MAX_EVENTS = 100  # of the records that are read at once: a keeper writes few
 _NO_PROGRESS = {"phase": None, "steps_per_second": None, "eta_seconds": None, "stalled": None}
@@ -44,12 +41,12 @@ class RowChanges:
     offset: int
     states: list[StateChange] = field(default_factory=list)
     columns: dict[str, Any] = field(default_factory=dict)  # of the job's row
-    attempts: dict[int, Attempt] = field(default_factory=dict)  # those that the records concern, by number
+    attempts: dict[int, AttemptInfo] = field(default_factory=dict)  # those that the records concern, by number
     events: list[TimelineEvent] = field(default_factory=list)
     requeued: bool = False  # a drain is complete: the job is held, unless its intent is another one by now
 
 
-def project(job: Job, attempts: Sequence[Attempt], records: Iterable[Record]) -> RowChanges | None:
+def project(job: Job, attempts: Sequence[AttemptInfo], records: Iterable[Record]) -> RowChanges | None:
     """The effect of ``records``, all of them newer than what is in ``job`` and ``attempts``; None without records.
 
     Malformed records change nothing but the job's notice, and the history of the job names them.
@@ -64,14 +61,13 @@ def project(job: Job, attempts: Sequence[Attempt], records: Iterable[Record]) ->
 class JournalReducer:
     """The rows as they would be after the records so far: attempts by ``AttemptHistory``, the job's state here."""
 
-    def __init__(self, job: Job, attempts: Sequence[Attempt]) -> None:
+    def __init__(self, job: Job, attempts: Sequence[AttemptInfo]) -> None:
         self._changes = RowChanges(job.journal_offset)
         self._state, self._run = job.state, job.run
         self._held, self._wanted = set(job.devices), job.wanted_devices
         self._malformed: list[journal.Malformed] = []
-        self._rows = {attempt.number: attempt for attempt in attempts}
         self._touched: set[int] = set()
-        self._history = AttemptHistory([_info(row) for row in attempts], job.run)
+        self._history = AttemptHistory(attempts, **job.last_keeper)
 
     def changes(self) -> RowChanges:
         if self._malformed:
@@ -79,7 +75,8 @@ class JournalReducer:
         if len(self._changes.events) > _MAX_EVENTS:
             left_out = f"and {len(self._changes.events) - _MAX_EVENTS} more that came at once"
             self._changes.events[_MAX_EVENTS:] = [TimelineEvent("left_out", left_out, self._changes.events[-1].at)]
-        self._changes.attempts = {number: self._row(self._history.attempts[number]) for number in sorted(self._touched)}
+        self._changes.attempts = {number: self._history.attempts[number] for number in sorted(self._touched)}
+        self._changes.columns["last_keeper"] = self._history.last_keeper
         return self._changes
 
     def apply(self, record: Record) -> None:
@@ -90,6 +87,8 @@ class JournalReducer:
         self._history.apply(record)
         if isinstance(record, AttemptRecord):
             self._touched.add(record.attempt)
+        elif isinstance(record, journal.JobEnded) and self._history.latest is not None:
+            self._touched.add(self._history.latest.number)  # its reason
         if (event := _event(record)) is not None and not known:
             self._changes.events.append(event)
         self._apply_to_job(record)
@@ -152,8 +151,6 @@ class JournalReducer:
     def _end(self, record: journal.JobEnded) -> None:
         """The end of the job's current run."""
         columns, to = self._changes.columns, record.state
-        if self._history.latest is not None:
-            self._touched.add(self._history.latest.number)
         columns.update(devices=[], next_try_at=None, **_NO_PROGRESS)
         columns["outcome"] = _json(record.outcome or _bare_outcome(to, record.reason))
         if to in TERMINAL:
@@ -167,21 +164,6 @@ class JournalReducer:
         if self._state in HOLDING_SLOTS and self._state is not to:
             self._changes.states.append(StateChange(to, reason, record.at))
             self._state = to
-
-    def _row(self, attempt: AttemptInfo) -> Attempt:
-        row = self._rows.get(attempt.number) or Attempt(job_id="", number=attempt.number, run=0, started_at=0.0)
-        for name in _AS_FOLDED:
-            setattr(row, name, getattr(attempt, name))
-        if attempt.outcome is not None:
-            row.outcome = attempt.outcome.to_json()
-        kept = ("at", "fault", "rank", "snapshot")
-        row.faults = [*row.faults, *({name: getattr(fault, name) for name in kept} for fault in attempt.faults)]
-        return row
-
-
-def _info(row: Attempt) -> AttemptInfo:
-    outcome = None if row.outcome is None else Outcome.from_json(row.outcome)
-    return AttemptInfo(**{name: getattr(row, name) for name in _AS_FOLDED}, outcome=outcome)
 
 
 def _event(record: Record) -> TimelineEvent | None:

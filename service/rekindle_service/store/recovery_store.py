@@ -1,15 +1,17 @@
 """``RecoveryStore``: rows that are made again from run directories, and submissions that are undone."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlmodel import Session, col, delete, func, select, update
 
 from rekindle.contract.job import RunIntent
+from rekindle.contract.run_dir.attempt_history import AttemptHistory, AttemptInfo
 from rekindle.contract.states import JobIntent, JobState
-from rekindle_service.store.mutations import by_key, last_value, next_value, record
+from rekindle_service.store.attempt_rows import attempt_row
+from rekindle_service.store.mutations import JOBS_AT_ONCE, by_key, last_value, next_value, record
 from rekindle_service.store.sqlite import StorePart
-from rekindle_service.store.tables import NEW_SLURM_LAUNCH, Counter, Event, Experiment, Job
+from rekindle_service.store.tables import NEW_SLURM_LAUNCH, Attempt, Counter, Event, Experiment, Job
 from rekindle_service.store.totals import forget_attempts
 
 
@@ -80,9 +82,26 @@ class RecoveryStore(StorePart):
             job.launch_number = intent.launch
             job.slurm = dict(NEW_SLURM_LAUNCH) if intent.launch else None
             job.journal_offset = job.attempt = job.restarts = 0
+            job.last_keeper = {}
             job.outcome = job.ended_at = job.next_try_at = job.queue_position = job.waiting_for = None
             job.started_at, job.notice = job.started_at or job.created_at, reason
             job.version = record(session, job, "state", from_state=before, to_state=job.state, reason=reason)
+
+    def add_details(self, read: Callable[[str, int], AttemptHistory]) -> int:
+        """Complete the rows of some jobs that version 0014 wrote; returns of how many. What they have stays.
+
+        ``read`` gives the history of a job, by id, up to a byte of its journal.
+        """
+        lacking = select(Job).where(Job.journal_offset > 0, Job.last_keeper == {}).limit(JOBS_AT_ONCE)
+        with self._database.writing() as session:
+            jobs = session.exec(lacking).all()
+            for job in jobs:
+                history = read(job.id, job.journal_offset)
+                job.last_keeper = history.last_keeper
+                for row in session.exec(select(Attempt).where(Attempt.job_id == job.id)):
+                    known = history.attempts.get(row.number) or AttemptInfo(row.number)
+                    row.detail = attempt_row(job.id, known).detail
+            return len(jobs)
 
     def hold(self, job_id: str, reason: str) -> None:
         """Show ``reason`` on a job, and keep it from being started if it is queued."""

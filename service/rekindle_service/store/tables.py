@@ -151,6 +151,7 @@ class Job(SQLModel, table=True):
     snapshot_at: float | None = None  # seconds since the epoch: when ``snapshot_step`` was seen to grow
     rewind: dict[str, int] = Field(default_factory=dict, sa_type=JSON)  # step to go back to, and the run that does it
     journal_offset: int = 0  # bytes of the keeper's journal that are in these rows
+    last_keeper: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # in them; see ``AttemptHistory``
 
     # how far it has come
     attempt: int = 0  # the latest; 0 = none yet
@@ -221,7 +222,7 @@ Row = TypeVar("Row", Job, Experiment)
 
 
 class Attempt(SQLModel, table=True):
-    """One launch of torchrun, as the keeper's journal records it."""
+    """One launch of torchrun, as the keeper's journal records it. See ``attempt_rows`` and ``AttemptSummary``."""
 
     job_id: str = Field(primary_key=True, foreign_key="job.id", ondelete="CASCADE")
     number: int = Field(primary_key=True)
@@ -231,16 +232,17 @@ class Attempt(SQLModel, table=True):
     ended_at: float | None = None
     outcome: dict[str, Any] | None = Field(default=None, sa_type=JSON)
     resumed_from_step: int | None = None
-    resumed_from_path: str | None = None  # checkpoint of the script's own that it has loaded
+    resumed_from_path: str | None = None
     last_step: int | None = None
-    snapshot_step: int | None = None  # latest durable snapshot
-    saving_seconds: float | None = None  # that the training waited for snapshots; None = unknown
-    stalls: list[list[float]] = Field(default_factory=list, sa_type=JSON)  # from when to when it made no progress
+    snapshot_step: int | None = None
+    saving_seconds: float | None = None
+    stalls: list[list[float]] = Field(default_factory=list, sa_type=JSON)
     world_size: int = 0
     devices: list[str] = Field(default_factory=list, sa_type=JSON)
-    next_try_at: float | None = None  # of the attempt that follows this one
-    reason: str | None = None  # why another attempt follows, or why none does
-    faults: list[dict[str, Any]] = Field(default_factory=list, sa_type=JSON)  # injected: at, fault, rank, snapshot
+    next_try_at: float | None = None
+    reason: str | None = None
+    faults: list[dict[str, Any]] = Field(default_factory=list, sa_type=JSON)
+    detail: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # what else ``AttemptInfo`` has
 
 
 class Event(SQLModel, table=True):

@@ -10,7 +10,6 @@ from rekindle.contract.processes import boot_id
 from rekindle.contract.run_dir.attempt_history import AttemptHistory, AttemptInfo
 from rekindle.keeper.buffered_journal import journal_time
 from rekindle.keeper.diagnosis import lost_nodes_message
-from rekindle.keeper.retry_policy import EndedAttempt
 
 _NO_FAILURE = {OutcomeClass.SUCCESS, OutcomeClass.PREEMPTED, OutcomeClass.CANCELLED}
 _END_NOT_SEEN = {OutcomeClass.KEEPER_LOST, OutcomeClass.HOST_LOST}
@@ -21,7 +20,7 @@ class History:
     """The attempts before the first one of this keeper."""
 
     last: AttemptInfo  # of any run; its number is 0 before the first one
-    ended: list[EndedAttempt]  # of the current run only: a resume by the user begins a new budget
+    ended: list[AttemptInfo]  # of the current run only: a resume by the user begins a new budget
     last_keeper_boot: str | None
     run_started_at: float | None  # seconds since the epoch: first attempt of this run
     unjudged: bool  # the journal has the end of the last attempt, but not what follows from it
@@ -62,17 +61,12 @@ def read_history(journal: Path, run: int) -> History:
     undecided = last in this_run.ended and last.next_try_at is None and this_run.end is None
     return History(
         last=last,
-        ended=[_ended(each, each.outcome) for each in this_run.ended if each.outcome is not None],
-        last_keeper_boot=None if attempts.keeper is None else attempts.keeper.keeper.boot_id,
+        ended=[each for each in this_run.ended if each.outcome is not None],
+        last_keeper_boot=attempts.boot_id,
         run_started_at=this_run.started_at,
         unjudged=undecided and last.outcome is not None,
         job_ended=this_run.end is not None,
     )
-
-
-def _ended(attempt: AttemptInfo, outcome: Outcome) -> EndedAttempt:
-    resumed = attempt.resumed_from_step is not None
-    return EndedAttempt(outcome, attempt.progress, attempt.running_seconds, attempt.last_step, attempt.loaded, resumed)
 
 
 def seconds_running(attempt: AttemptInfo) -> float:

@@ -10,6 +10,7 @@ from enum import Enum, auto
 from rekindle.contract.backoff import exponential_backoff
 from rekindle.contract.job import HEALTHY_SECONDS
 from rekindle.contract.outcome import Outcome, OutcomeClass, SavedProgress
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 
 MIN_DELAY = 1.0  # seconds
 MAX_DELAY = 60.0  # seconds
@@ -49,33 +50,17 @@ ACTIONS: dict[OutcomeClass, Action] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EndedAttempt:
-    """One attempt of the history: how it ended, how far it came, and whether it saved something to resume from.
+def _action(attempt: AttemptInfo) -> Action:
+    """Action by the class of the outcome; but a hardware error is not the script's."""
+    by_class = ACTIONS[attempt.ended_by.klass]
+    return Action.RETRY_FREE if by_class is Action.RETRY and attempt.ended_by.evidence.get("hardware") else by_class
 
-    ``point`` is the last step that it reported. ``loaded``: it read a checkpoint that the script saved in an earlier
-    attempt; None where that is not known. ``resumed``: from a snapshot of rekindle, so known progress is a later step.
-    """
 
-    outcome: Outcome
-    progress: SavedProgress
-    running_seconds: float = 0.0
-    point: int | None = None
-    loaded: bool | None = None
-    resumed: bool = False
-
-    @property
-    def action(self) -> Action:
-        """Action by the class of the outcome; but a hardware error is not the script's."""
-        by_class = ACTIONS[self.outcome.klass]
-        return Action.RETRY_FREE if by_class is Action.RETRY and self.outcome.evidence.get("hardware") else by_class
-
-    @property
-    def from_outside(self) -> bool:
-        """True where a signal that no process causes itself has ended it: no evidence against the script."""
-        name = self.outcome.signal
-        signalled = name is not None and name not in _OWN_SIGNALS and self.outcome.klass is not OutcomeClass.OOM
-        return signalled or self.outcome.exception == "KeyboardInterrupt"
+def is_from_outside(attempt: AttemptInfo) -> bool:
+    """True where a signal that no process causes itself has ended it: no evidence against the script."""
+    outcome, name = attempt.ended_by, attempt.ended_by.signal
+    signalled = name is not None and name not in _OWN_SIGNALS and outcome.klass is not OutcomeClass.OOM
+    return signalled or outcome.exception == "KeyboardInterrupt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +80,7 @@ class Stop:
 
 
 def decide(
-    history: Sequence[EndedAttempt],
+    history: Sequence[AttemptInfo],
     max_failures: int,
     jitter: float = 0.0,
     healthy_seconds: float = HEALTHY_SECONDS,
@@ -107,16 +92,16 @@ def decide(
     ending ``MAX_SAME`` times in a row ends the job, unless ``max_failures`` allows more: its checkpoints lead nowhere.
     """
     last = history[-1]
-    if last.outcome.is_resize:
+    if last.ended_by.is_resize:
         return Retry(0.0, "the job gets other devices: the next attempt begins at once")
-    if last.action is Action.FINISH:
+    if _action(last) is Action.FINISH:
         return Stop(succeeded=True, reason="every rank finished")
-    if last.action is Action.STOP or not last.outcome.retryable:
-        return Stop(succeeded=False, reason=f"{last.outcome.klass} is not retryable")
+    if _action(last) is Action.STOP or not last.ended_by.retryable:
+        return Stop(succeeded=False, reason=f"{last.ended_by.klass} is not retryable")
     counts = _FailureCounts(healthy_seconds)
     for attempt in history:
         counts.add(attempt)
-    if last.outcome.evidence.get("hardware") and counts.free > MAX_HARDWARE:
+    if last.ended_by.evidence.get("hardware") and counts.free > MAX_HARDWARE:
         return Stop(succeeded=False, reason=f"a GPU failed in {counts.free} attempts in a row without progress")
     if counts.same >= max(MAX_SAME, max_failures):
         return Stop(succeeded=False, reason=_reason_of_same(last, counts))
@@ -130,18 +115,18 @@ def decide(
     return _with_more_time(history, delay) or Stop(False, _reason_to_stop(last, counts, max_failures))
 
 
-def timeout_factor(history: Sequence[EndedAttempt]) -> int:
+def timeout_factor(history: Sequence[AttemptInfo]) -> int:
     """How many times as long the next attempt waits for what may end by itself, such as an upload."""
     count, last = 0, None
-    for attempt in reversed([each for each in history if each.action is not Action.RETRY_FREE]):
-        may_end = attempt.outcome.klass is OutcomeClass.HANG and attempt.outcome.evidence.get("may_end")
-        if not may_end or (last is not None and _ending(attempt.outcome) != last):
+    for attempt in reversed([each for each in history if _action(each) is not Action.RETRY_FREE]):
+        may_end = attempt.ended_by.klass is OutcomeClass.HANG and attempt.ended_by.evidence.get("may_end")
+        if not may_end or (last is not None and _ending(attempt.ended_by) != last):
             break
-        count, last = count + 1, _ending(attempt.outcome)
+        count, last = count + 1, _ending(attempt.ended_by)
     return min(1 << max(count - SAME_HANGS + 1, 0), MAX_TIMEOUT_FACTOR)
 
 
-def _with_more_time(history: Sequence[EndedAttempt], delay: float) -> Retry | None:
+def _with_more_time(history: Sequence[AttemptInfo], delay: float) -> Retry | None:
     """Allow another attempt after the last failure that is allowed, where it gets more time than the one before."""
     if (times := timeout_factor(history)) <= timeout_factor(history[:-1]):
         return None
@@ -161,20 +146,20 @@ class _FailureCounts:
     endings: int = 0  # in a row, each the same at a similar point
     same: int = 0  # as ``endings``, whatever was loaded and however long it ran; none by a signal from outside
     fruitless: int = 0  # attempts in a row that gained nothing, as far as known
-    before: EndedAttempt | None = None  # the attempt to compare with: free retries are compared among themselves
-    _latest: dict[bool, tuple[EndedAttempt, int, int]] = field(default_factory=dict)  # by whether it is a free retry
+    before: AttemptInfo | None = None  # the attempt to compare with: free retries are compared among themselves
+    _latest: dict[bool, tuple[AttemptInfo, int, int]] = field(default_factory=dict)  # by whether it is a free retry
 
-    def add(self, attempt: EndedAttempt) -> None:
-        if attempt.outcome.is_resize:  # nothing to compare with: it shows only whether there was progress
+    def add(self, attempt: AttemptInfo) -> None:
+        if attempt.ended_by.is_resize:  # nothing to compare with: it shows only whether there was progress
             self._clear_if_progressed(attempt, repeated=False)
             return
-        is_free = attempt.action is Action.RETRY_FREE
+        is_free = _action(attempt) is Action.RETRY_FREE
         before, endings, same = self._latest.get(is_free, (None, 0, 0))
         similar = before is not None and _is_similar(before, attempt)
         repeated = before is not None and similar and self._is_repetition(before, attempt)
         self.before = before
         self.endings = endings + 1 if repeated else 1
-        self.same = 0 if is_free or attempt.from_outside else same + 1 if similar else 1
+        self.same = 0 if is_free or is_from_outside(attempt) else same + 1 if similar else 1
         self._latest[is_free] = attempt, self.endings, self.same
         progressed = self._clear_if_progressed(attempt, repeated=repeated)
         self.counted = not is_free and _counts(attempt, repeated=repeated)
@@ -186,7 +171,7 @@ class _FailureCounts:
     def repetitions(self) -> int:
         return max(self.endings, self.same)
 
-    def _clear_if_progressed(self, attempt: EndedAttempt, *, repeated: bool) -> bool:
+    def _clear_if_progressed(self, attempt: AttemptInfo, *, repeated: bool) -> bool:
         """True for known progress; where it cannot be known, a long time clears the count, too."""
         progressed = attempt.progress is SavedProgress.KNOWN and not repeated
         healthy = attempt.progress is SavedProgress.UNKNOWN and attempt.running_seconds >= self.healthy_seconds
@@ -194,45 +179,47 @@ class _FailureCounts:
             self.failures = self.free = 0
         return progressed
 
-    def _is_repetition(self, before: EndedAttempt, attempt: EndedAttempt) -> bool:
+    def _is_repetition(self, before: AttemptInfo, attempt: AttemptInfo) -> bool:
         """True where what ``before`` saved, to which ``attempt`` is similar, has led no further."""
         if before.progress is not attempt.progress:
             return False
         is_short = max(before.running_seconds, attempt.running_seconds) < self.healthy_seconds
-        return attempt.point is not None or (is_short and not attempt.loaded)
+        return attempt.last_step is not None or (is_short and not attempt.loaded)
 
 
-def _is_similar(before: EndedAttempt, attempt: EndedAttempt) -> bool:
+def _is_similar(before: AttemptInfo, attempt: AttemptInfo) -> bool:
     """True for the same ending at the same step, or after a similar time where the steps are not known."""
-    is_further = attempt.progress is SavedProgress.KNOWN and attempt.resumed
-    if is_further or _ending(before.outcome) != _ending(attempt.outcome):
+    is_further = attempt.progress is SavedProgress.KNOWN and attempt.resumed_from_step is not None
+    if is_further or _ending(before.ended_by) != _ending(attempt.ended_by):
         return False
-    if before.point is not None and attempt.point is not None:
-        return abs(before.point - attempt.point) <= 1
+    if before.last_step is not None and attempt.last_step is not None:
+        return abs(before.last_step - attempt.last_step) <= 1
     times = before.running_seconds, attempt.running_seconds
-    no_steps = before.point is None and attempt.point is None
+    no_steps = before.last_step is None and attempt.last_step is None
     return no_steps and max(times) - min(times) <= max(SIMILAR_SHARE * max(times), SIMILAR_SECONDS)
 
 
-def _counts(attempt: EndedAttempt, *, repeated: bool) -> bool:
+def _counts(attempt: AttemptInfo, *, repeated: bool) -> bool:
     """Whether an attempt that is no free retry counts as a failure."""
     match attempt.progress:
         case SavedProgress.NONE:
             return True
         case SavedProgress.UNKNOWN:
-            return repeated or not attempt.from_outside
+            return repeated or not is_from_outside(attempt)
         case SavedProgress.KNOWN:  # a signal at a similar time may be chance, where a checkpoint may have been loaded
-            return repeated and (attempt.point is not None or attempt.loaded is False or not attempt.from_outside)
+            return repeated and (
+                attempt.last_step is not None or attempt.loaded is False or not is_from_outside(attempt)
+            )
 
 
-def _proof_of_a_bug(before: EndedAttempt | None, last: EndedAttempt, *, repeated: bool) -> str | None:
+def _proof_of_a_bug(before: AttemptInfo | None, last: AttemptInfo, *, repeated: bool) -> str | None:
     """Evidence that every further attempt would end like the last two, which are known to have saved nothing."""
     if before is None or not (before.progress is last.progress is SavedProgress.NONE):
         return None
-    if last.outcome.exception is not None and _ending(before.outcome) == _ending(last.outcome):
+    if last.ended_by.exception is not None and _ending(before.ended_by) == _ending(last.ended_by):
         return "the same exception twice without progress in between"
-    if repeated and last.outcome.signal in _OWN_SIGNALS:
-        return f"{last.outcome.signal} twice at the same point without progress in between"
+    if repeated and last.ended_by.signal in _OWN_SIGNALS:
+        return f"{last.ended_by.signal} twice at the same point without progress in between"
     return None
 
 
@@ -243,7 +230,7 @@ _WITHOUT_PROGRESS = {
 }
 
 
-def _reason_to_stop(last: EndedAttempt, counts: _FailureCounts, max_failures: int) -> str:
+def _reason_to_stop(last: AttemptInfo, counts: _FailureCounts, max_failures: int) -> str:
     if last.progress is SavedProgress.KNOWN:
         return (
             f"the same ending at the same point {counts.endings} times, although the script saves: does it load its "
@@ -253,19 +240,19 @@ def _reason_to_stop(last: EndedAttempt, counts: _FailureCounts, max_failures: in
     return f"{failures}{_WITHOUT_PROGRESS[last.progress]}; max_failures is {max_failures}"
 
 
-def _reason_of_same(last: EndedAttempt, counts: _FailureCounts) -> str:
+def _reason_of_same(last: AttemptInfo, counts: _FailureCounts) -> str:
     saved = {
         SavedProgress.NONE: "without progress",
         SavedProgress.UNKNOWN: "whether there was progress is not known",
         SavedProgress.KNOWN: "although the script saves",
     }[last.progress]
-    point = "after a similar time" if last.point is None else "at the same step"
+    point = "after a similar time" if last.last_step is None else "at the same step"
     return f"the same ending {point} {counts.same} times in a row, {saved}"
 
 
-def _reason_of_free(last: EndedAttempt, counts: _FailureCounts) -> str:
-    if last.action is Action.RETRY_FREE or last.progress is not SavedProgress.KNOWN:
-        return f"{last.outcome.signal or last.outcome.klass} does not count as a failure"
+def _reason_of_free(last: AttemptInfo, counts: _FailureCounts) -> str:
+    if _action(last) is Action.RETRY_FREE or last.progress is not SavedProgress.KNOWN:
+        return f"{last.ended_by.signal or last.ended_by.klass} does not count as a failure"
     if counts.repetitions > 1:
         return f"the attempt made progress; the same ending after a similar time, {counts.repetitions} times in a row"
     return "the attempt made progress: retrying at once"

@@ -36,7 +36,7 @@ from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.hangs.stall import LONG_TIMEOUT
 from rekindle.keeper.history import failure_stats, read_history, seconds_running
 from rekindle.keeper.observers.script import add_checkpoints_of_lost
-from rekindle.keeper.retry_policy import EndedAttempt, Retry, Stop, decide, timeout_factor
+from rekindle.keeper.retry_policy import Retry, Stop, decide, timeout_factor
 
 T = TypeVar("T")
 
@@ -102,7 +102,7 @@ class Keeper:
             lost = self._history.lost_outcome(self._intent.excluded) if is_lost else diagnose(result)
             return not self._is_over(result, lost)
         if self._history.unjudged:
-            return not self._decide(self._number, self._history.ended[-1].outcome)
+            return not self._decide(self._number, self._history.ended[-1].ended_by)
         return True
 
     def _read_lost_attempt(self, attempt: AttemptInfo) -> AttemptResult:
@@ -186,14 +186,9 @@ class Keeper:
 
     def _is_over(self, result: AttemptResult, outcome: Outcome) -> bool:
         """Record the end of an attempt and decide; when another is to follow, wait until it is due."""
-        loaded, resumed = result.own_checkpoint_loaded, result.resumed_from_step is not None
-        self._history.ended.append(
-            EndedAttempt(outcome, result.progress, result.running_seconds, result.last_step, loaded, resumed)
-        )
-        reported = {name: getattr(result, name) for name in _JOURNALED}
-        self._journal.write(
-            RecordType.ATTEMPT_ENDED, attempt=result.attempt, outcome=outcome.to_json(), loaded=loaded, **reported
-        )
+        known = {name: getattr(result, name) for name in _JOURNALED} | {"loaded": result.own_checkpoint_loaded}
+        self._history.ended.append(AttemptInfo(result.attempt, outcome=outcome, **known))
+        self._journal.write(RecordType.ATTEMPT_ENDED, attempt=result.attempt, outcome=outcome.to_json(), **known)
         return self._decide(result.attempt, outcome)
 
     def _decide(self, attempt: int, outcome: Outcome) -> bool:

@@ -19,14 +19,13 @@ from pydantic import BaseModel
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.api.auth import IdentityDep
-from rekindle_service.api.dependencies import AppState, AppStateDep, readable_job
+from rekindle_service.api.dependencies import AppState, AppStateDep, known_attempts, readable_job
 from rekindle_service.api.problems import ApiError, invalid_field
 from rekindle_service.api.routes.job_routes import job_public
 from rekindle_service.api.routes.rank_routes import ranks_public
 from rekindle_service.api.worker_pools import EVENTS
 from rekindle_service.run_readers.log_files import open_or_empty, read_chunk, tail_offset
 from rekindle_service.run_readers.metric_series import metric_files, read_metric_lines
-from rekindle_service.run_readers.rank_rows import read_attempts
 from rekindle_service.schemas.fields import ApiModel
 from rekindle_service.schemas.job_json import Hello
 from rekindle_service.schemas.rank_json import RankPublic
@@ -107,7 +106,7 @@ class JobFeed:
     state: AppState
     job_id: str
     logs: list[LogSubscription]
-    _attempts: dict[int, AttemptInfo] = field(default_factory=dict)  # by number, ascending
+    _attempts: list[int] = field(default_factory=list)  # ascending
     _ranks: list[tuple[Any, ...]] | None = None
     _ranks_sent_at: float = 0.0
     _positions: dict[_FileKey, _Position] = field(default_factory=dict)
@@ -119,19 +118,20 @@ class JobFeed:
         if job is None or self.job_id in self.state.scheduler_health().stuck:
             return
         run_dir = self.state.home.run_dir(self.job_id)
-        self._attempts = polls.get(("attempts", self.job_id), lambda: read_attempts(run_dir), not_before)
+        store = self.state.store
+        self._attempts = polls.get(("attempts", self.job_id), lambda: known_attempts(store, run_dir), not_before)
         if not self._attempts:
             return
-        attempt = self._attempts[max(self._attempts)]
-        key = ("ranks", self.job_id, attempt.number)
-        yield from self._ranks_events(polls.get(key, lambda: _ranks_view(job, run_dir, attempt), not_before))
-        for index, path in enumerate(metric_files(run_dir, attempt.number)):
+        latest = self._attempts[-1]
+        view = polls.get(("ranks", self.job_id, latest), lambda: _ranks_view(store, job, run_dir, latest), not_before)
+        yield from self._ranks_events(view)
+        for index, path in enumerate(metric_files(run_dir, latest)):
             last_line = partial(_tail_offset, run_dir, path, 1, _MAX_LOG_BYTES)  # it may be incomplete yet
-            yield from self._file_events(index, attempt.number, last_line, partial(self._next_points, run_dir, index))
+            yield from self._file_events(index, latest, last_line, partial(self._next_points, run_dir, index))
         for log in self.logs:
-            path = _log_path(run_dir, attempt.number, log)
+            path = _log_path(run_dir, latest, log)
             history = partial(_tail_offset, run_dir, path, _LOG_HISTORY, _LOG_HISTORY)
-            yield from self._file_events(log, attempt.number, history, partial(self._next_chunk, run_dir, log))
+            yield from self._file_events(log, latest, history, partial(self._next_chunk, run_dir, log))
 
     def _ranks_events(self, view: RanksView) -> Iterator[ServerSentEvent]:
         now = time.monotonic()
@@ -227,12 +227,12 @@ def _event(kind: str, data: BaseModel | dict[str, Any], version: str | None = No
     return ServerSentEvent(event=kind, raw_data=text, id=version)
 
 
-def _ranks_view(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> RanksView:
-    ranks = ranks_public(job, run_dir, attempt)
+def _ranks_view(store: Store, job: Job, run_dir: RunDir, number: int) -> RanksView:
+    ranks = ranks_public(job, run_dir, store.attempt(job.id, number) or AttemptInfo(number))
     return RanksView(
         stable_fields=[_STABLE_FIELDS(rank) for rank in ranks],
         alive=any(rank.heartbeat_age is not None for rank in ranks),
-        event=_event("ranks", RanksEvent(job=job.id, attempt=attempt.number, items=ranks)),
+        event=_event("ranks", RanksEvent(job=job.id, attempt=number, items=ranks)),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import StringConstraints
 
+from rekindle.contract.run_dir.attempt_history import AttemptSummary
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.api.auth import IdentityDep, require_access
 from rekindle_service.api.dependencies import (
@@ -50,7 +51,7 @@ from rekindle_service.schemas.experiment_json import (
     TrialPublic,
 )
 from rekindle_service.schemas.fields import Page
-from rekindle_service.store.tables import Attempt, Experiment, Job
+from rekindle_service.store.tables import Experiment, Job
 
 router = APIRouter(tags=["experiments"])
 
@@ -272,7 +273,7 @@ def _conclusions(experiment: Experiment, rows: Sequence[ComparisonRow], measures
     return [*filter(None, found), *experiment.definition.get("reference", [])]
 
 
-def _trial_public(job: Job, attempts: Sequence[Attempt], values: list[float | None]) -> TrialPublic:
+def _trial_public(job: Job, attempts: Sequence[AttemptSummary], values: list[float | None]) -> TrialPublic:
     seconds = occupied_seconds(job, attempts, time.time())
     columns = job.model_dump(include={"number", "name", "state", "intent", "restarts", "outcome"})
     return TrialPublic.model_validate({**columns, **job.trial, "job": job.id, "seconds": seconds, "values": values})

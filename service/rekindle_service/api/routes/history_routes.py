@@ -8,19 +8,19 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from rekindle.contract.outcome import Outcome
-from rekindle.contract.run_dir.attempt_history import replayed_steps
+from rekindle.contract.run_dir.attempt_history import AttemptSummary, replayed_steps
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.placeholders import read_arguments
-from rekindle_service.api.dependencies import AppStateDep, AttemptNumber, JobDep, ReadableBy, RunDirDep, find_attempt
+from rekindle_service.api.dependencies import AppStateDep, AttemptNumber, AttemptsDep, JobDep, ReadableBy, RunDirDep
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problems import invalid_field
 from rekindle_service.jobs.job_story import SameError, Story, read_story
 from rekindle_service.jobs.time_breakdown import goodput, time_breakdown, totals
 from rekindle_service.run_readers.lanes import Lanes, read_lanes
-from rekindle_service.run_readers.rank_rows import read_attempts, read_rank_zero_status
+from rekindle_service.run_readers.rank_rows import read_rank_zero_status
 from rekindle_service.schemas.attempt_json import AttemptPublic, EventPublic, IntervalPublic, TimeBreakdown
 from rekindle_service.schemas.fields import Page
-from rekindle_service.store.tables import Attempt, Job
+from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["attempts"])
 
@@ -57,6 +57,7 @@ def read_time_breakdown(state: AppStateDep, job: JobDep, run_dir: RunDirDep) -> 
 
 @router.get("/jobs/{job_id}/lanes")
 def list_lanes(
+    state: AppStateDep,
     job: JobDep,
     run_dir: RunDirDep,
     begin: Annotated[
@@ -79,35 +80,38 @@ def list_lanes(
     if begin >= end:
         detail = f"the range from {begin:.3f} to {end:.3f} has no time in it"
         raise invalid_field("to", f"must be later than `from`, which is {begin:.3f}", end, detail)
-    attempts = [*read_attempts(run_dir).values()]
+    attempts = state.store.detailed_attempts(job.id)
     return read_lanes(run_dir, attempts, job.spec.devices_per_rank, begin, end, points)
 
 
 @router.get("/jobs/{job_id}/story")
 def read_job_story(
-    state: AppStateDep, job: JobDep, run_dir: RunDirDep, readable_by: ReadableBy, attempt: AttemptNumber = None
+    state: AppStateDep,
+    job: JobDep,
+    run_dir: RunDirDep,
+    known: AttemptsDep,
+    readable_by: ReadableBy,
+    attempt: AttemptNumber = None,
 ) -> Story:
     """Explain what happened to a job: the cause, the rank and the lines of code, and what to do next.
 
     By default of the job as it is now; with `attempt`, of that attempt.
     """
-    attempts = state.store.attempts(job.id)
-    if attempt is not None and attempt not in [each.number for each in attempts]:
-        find_attempt(job, run_dir, attempt)
+    known.chosen(attempt)
 
     def same_error(outcome: Outcome) -> list[SameError]:
         found = state.store.lists.failed_alike(job.id, outcome, readable_by=readable_by)
         return [SameError(each.id, each.number, each.name) for each in found]
 
-    return read_story(job, attempts, run_dir, attempt, same_error)
+    return read_story(job, state.store.attempts(job.id), run_dir, attempt, same_error)
 
 
-def attempts_public(attempts: Sequence[Attempt]) -> list[AttemptPublic]:
+def attempts_public(attempts: Sequence[AttemptSummary]) -> list[AttemptPublic]:
     """All attempts of a job: how many steps of one were replayed follows from those after it."""
     replayed = replayed_steps(attempts)
     return [
         AttemptPublic(
-            **attempt.model_dump(include=set(AttemptPublic.model_fields)),
+            **(asdict(attempt) | {"outcome": None if attempt.outcome is None else attempt.outcome.to_json()}),
             state="running" if attempt.ended_at is None else "ended",
             replayed_steps=replayed[attempt.number],
             args=None,

@@ -10,9 +10,8 @@ from typing import Annotated, BinaryIO, Literal
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import StringConstraints
 
-from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
-from rekindle_service.api.dependencies import AttemptDep, JobDep, RankDep, RunDirDep, find_attempt, require_rank
+from rekindle_service.api.dependencies import AttemptDep, AttemptsDep, JobDep, RankDep, RunDirDep, require_rank
 from rekindle_service.api.downloads import ZIP, Download, attachment
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problems import PROBLEM_CONTENT, ApiError, invalid_field
@@ -37,10 +36,9 @@ from rekindle_service.run_readers.log_search import (
     line_matcher,
     search,
 )
-from rekindle_service.run_readers.rank_rows import rank_numbers, read_attempts
+from rekindle_service.run_readers.rank_rows import rank_numbers
 from rekindle_service.run_readers.zip_stream import Member, zip_stream
 from rekindle_service.schemas.rank_json import AttemptMatches, LogMatches, RankMatches
-from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["logs"])
 
@@ -95,10 +93,10 @@ def read_log(
     if tail is not None and offset is not None:
         raise invalid_field("tail", "cannot be combined with offset", tail, "tail and offset cannot be combined")
     with ExitStack() as stack:
-        file = stack.enter_context(_open_log(run_dir, attempt, rank, stream))
+        file = stack.enter_context(_open_log(run_dir, attempt.number, rank, stream))
         if byte_range is None or (response := _raw_range(file, byte_range)) is None:
             response = _text_chunk(file, offset or 0, limit, tail)
-            path, begin = _log_path(run_dir, attempt, rank, stream), int(response.headers["X-Offset"])
+            path, begin = _log_path(run_dir, attempt.number, rank, stream), int(response.headers["X-Offset"])
             if (number := line_number(path, file, begin)) is not None:
                 response.headers["X-Line"] = str(number)
             return response
@@ -106,11 +104,11 @@ def read_log(
         return response
 
 
-def _log_path(run_dir: RunDir, attempt: AttemptInfo, rank: int, stream: str) -> Path:
-    return run_dir.attempt(attempt.number).rank(rank).log(stream)
+def _log_path(run_dir: RunDir, attempt: int, rank: int, stream: str) -> Path:
+    return run_dir.attempt(attempt).rank(rank).log(stream)
 
 
-def _open_log(run_dir: RunDir, attempt: AttemptInfo, rank: int, stream: str) -> BinaryIO:
+def _open_log(run_dir: RunDir, attempt: int, rank: int, stream: str) -> BinaryIO:
     return open_or_empty(run_dir.root, _log_path(run_dir, attempt, rank, stream))
 
 
@@ -174,7 +172,7 @@ def search_log(
     default = _MAX_OFFSET if backwards else 0
     limits = SearchLimits(matches=limit, seconds=_SEARCH_SECONDS)
     begin = default if start is None else start
-    with _open_log(run_dir, attempt, rank, stream) as file:
+    with _open_log(run_dir, attempt.number, rank, stream) as file:
         return search(file, _wanted(q, regex=regex), begin, backwards=backwards, limits=limits)
 
 
@@ -196,6 +194,7 @@ def compile_regex(query: str) -> Callable[[str], bool]:
 def search_logs(
     job: JobDep,
     run_dir: RunDirDep,
+    attempts: AttemptsDep,
     q: SearchText,
     params: PageParamsDep,
     stream: Annotated[StreamName | None, Query(description="Only this output")] = None,
@@ -211,33 +210,27 @@ def search_logs(
     deadline = time.monotonic() + _SEARCH_SECONDS
     wanted, streams = _wanted(q, regex=regex), STREAMS if stream is None else (stream,)
     items: list[RankMatches] = []
-    attempts: list[AttemptMatches] = []
-    for each in _chosen_attempts(job, run_dir, attempt, rank):
+    searched: list[AttemptMatches] = []
+    latest, numbers = attempts.find(attempt), attempts.chosen(attempt)
+    ranks = {number: run_dir.attempt(number).rank_numbers() for number in reversed(numbers)}
+    if rank is not None and not any(rank in each for each in ranks.values()):
+        require_rank(job, latest, rank_numbers(run_dir, latest), [rank])
+    for each in ranks:
         found: list[RankMatches] = []
         if complete := time.monotonic() < deadline:
-            ranks = [number for number in rank_numbers(run_dir, each) if rank in (None, number)]
-            logs = [(number, name) for number in ranks for name in streams]
-            searched = [_search_rank(run_dir, each, number, name, wanted, deadline) for number, name in logs]
-            found = [matches for matches in searched if matches is not None]
+            logs = [(number, name) for number in ranks[each] if rank in (None, number) for name in streams]
+            matching = [_search_rank(run_dir, each, number, name, wanted, deadline) for number, name in logs]
+            found = [matches for matches in matching if matches is not None]
             complete = all(matches.complete for matches in found)
         items += found
         count = sum(matches.count for matches in found)
-        attempts.append(AttemptMatches(attempt=each.number, count=count, complete=complete))
+        searched.append(AttemptMatches(attempt=each, count=count, complete=complete))
     page = paginate(items, params)
-    return LogMatches(items=page.items, next=page.next, attempts=attempts)
-
-
-def _chosen_attempts(job: Job, run_dir: RunDir, attempt: int | None, rank: int | None) -> list[AttemptInfo]:
-    """All attempts, latest first, or the given one. Raises ApiError (404) for an unknown attempt or rank."""
-    latest = find_attempt(job, run_dir, attempt)
-    found = [latest] if attempt is not None else [*reversed(read_attempts(run_dir).values())]
-    if rank is not None and not any(rank in rank_numbers(run_dir, each) for each in found):
-        require_rank(job, latest, rank_numbers(run_dir, latest), [rank])
-    return found
+    return LogMatches(items=page.items, next=page.next, attempts=searched)
 
 
 def _search_rank(
-    run_dir: RunDir, attempt: AttemptInfo, rank: int, stream: str, wanted: Wanted, deadline: float
+    run_dir: RunDir, attempt: int, rank: int, stream: str, wanted: Wanted, deadline: float
 ) -> RankMatches | None:
     """None where there is no log, or it was searched to its end without a match."""
     limits = SearchLimits(seconds=max(deadline - time.monotonic(), 0))
@@ -246,7 +239,7 @@ def _search_rank(
     if not found.items and found.next is None:
         return None
     return RankMatches(
-        attempt=attempt.number,
+        attempt=attempt,
         rank=rank,
         stream=stream,
         count=len(found.items),
@@ -268,25 +261,24 @@ def download_log(
 ) -> Response:
     """Download a rank's log as a file, byte by byte as it was written; a line is in place of what was removed of it."""
     headers = attachment(f"job-{job.number}-attempt-{attempt.number}-rank-{rank}-{stream}.log")
-    file = _open_log(run_dir, attempt, rank, stream)
+    file = _open_log(run_dir, attempt.number, rank, stream)
     parts = list(without_holes(file))
     return Download(iter_bytes(file, parts), _RAW, headers=headers, length=total_size(parts))
 
 
 @router.get("/jobs/{job_id}/logs.zip", response_class=Response, responses={200: {"content": {ZIP: {}}}})
-def download_logs(job: JobDep, run_dir: RunDirDep, attempt: ChosenAttempt = None) -> Response:
+def download_logs(job: JobDep, run_dir: RunDirDep, attempts: AttemptsDep, attempt: ChosenAttempt = None) -> Response:
     """Download all logs of a job, or of one attempt: those of the ranks, of torchrun's agents and of the keeper."""
-    attempts = read_attempts(run_dir).values() if attempt is None else [find_attempt(job, run_dir, attempt)]
-    archive = zip_stream(run_dir.root, _log_files(run_dir, list(attempts)), compress=True)
+    archive = zip_stream(run_dir.root, _log_files(run_dir, attempts.chosen(attempt)), compress=True)
     return Download(archive, ZIP, headers=attachment(f"job-{job.number}-logs.zip"))
 
 
-def _log_files(run_dir: RunDir, attempts: list[AttemptInfo]) -> Iterator[Member]:
+def _log_files(run_dir: RunDir, attempts: list[int]) -> Iterator[Member]:
     yield Member("keeper.log", run_dir.keeper_log)
     for attempt in attempts:
-        directory = f"attempt-{attempt.number}"
-        yield Member(f"{directory}/agent.log", run_dir.attempt(attempt.number).agent_log)
-        for rank in rank_numbers(run_dir, attempt):
+        directory = f"attempt-{attempt}"
+        yield Member(f"{directory}/agent.log", run_dir.attempt(attempt).agent_log)
+        for rank in run_dir.attempt(attempt).rank_numbers():
             for stream in STREAMS:
                 yield Member(f"{directory}/rank-{rank}/{stream}.log", _log_path(run_dir, attempt, rank, stream))
 

@@ -22,7 +22,15 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankState
 from rekindle.contract.safe_open import stat_beneath
 from rekindle.contract.states import HOLDING_SLOTS, JobState
-from rekindle_service.api.dependencies import AttemptDep, AttemptNumber, JobDep, RankDep, RunDirDep, find_attempt
+from rekindle_service.api.dependencies import (
+    AttemptDep,
+    AttemptNumber,
+    AttemptsDep,
+    JobAttempts,
+    JobDep,
+    RankDep,
+    RunDirDep,
+)
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problems import ApiError, invalid_field
 from rekindle_service.experiments.comparison import guess_goal
@@ -31,7 +39,7 @@ from rekindle_service.launch.registry import launcher_of
 from rekindle_service.machine.monitor import evenly_spaced
 from rekindle_service.run_readers.lanes import latest_usage, read_usage
 from rekindle_service.run_readers.metric_series import Point, read_attempt_latest, read_attempt_series
-from rekindle_service.run_readers.rank_rows import read_attempts, read_ranks, wait_for_stack
+from rekindle_service.run_readers.rank_rows import attempt_numbers, read_ranks, wait_for_stack
 from rekindle_service.run_readers.stored_snapshots import read_snapshots
 from rekindle_service.schemas.attempt_json import ChaosPublic
 from rekindle_service.schemas.fields import Page
@@ -55,12 +63,12 @@ _REMOTE_SECONDS = 3.0  # more for a keeper on another machine, which looks for r
 
 @router.get("/jobs/{job_id}/ranks", tags=["ranks"])
 def list_ranks(
-    job: JobDep, run_dir: RunDirDep, params: PageParamsDep, attempt: AttemptNumber = None
+    job: JobDep, run_dir: RunDirDep, attempts: AttemptsDep, params: PageParamsDep, attempt: AttemptNumber = None
 ) -> Page[RankPublic]:
     """List the ranks of an attempt; none for a job that has not been launched yet."""
     if attempt is None and job.attempt == 0:
         return Page(items=[])
-    ranks = ranks_public(job, run_dir, find_attempt(job, run_dir, attempt))
+    ranks = ranks_public(job, run_dir, attempts.find(attempt))
     return paginate(ranks, params, lambda rank: rank.rank)
 
 
@@ -94,7 +102,7 @@ def _no_stack(detail: str) -> ApiError:
 
 
 @router.post("/jobs/{job_id}/chaos", tags=["ranks"], status_code=202)
-def inject_fault(job: JobDep, run_dir: RunDirDep, body: ChaosRequest) -> ChaosPublic:
+def inject_fault(job: JobDep, run_dir: RunDirDep, attempts: AttemptsDep, body: ChaosRequest) -> ChaosPublic:
     """Inject a fault into a running job; the response names the target rank.
 
     `GET …/attempts` lists it under `faults` as soon as the keeper has injected it.
@@ -103,7 +111,7 @@ def inject_fault(job: JobDep, run_dir: RunDirDep, body: ChaosRequest) -> ChaosPu
         raise ApiError(409, "wrong-state", f"chaos needs a running job; this one {STATE_PHRASES[job.state]}")
     if body.fault is Fault.CORRUPT_SNAPSHOT and not read_snapshots(run_dir.root, run_dir.snapshots):
         raise ApiError(409, "no-snapshot", f"{quoted_label(job.name, job.number)} has no snapshot to corrupt yet")
-    rank = _target_rank(job, run_dir, body.rank) if body.fault in RANK_FAULTS else None
+    rank = _target_rank(job, run_dir, attempts, body.rank) if body.fault in RANK_FAULTS else None
     _send(job, run_dir, ControlMessage(MessageType.CHAOS, job.attempt, rank, fault=body.fault))
     return ChaosPublic(attempt=job.attempt, fault=body.fault, rank=rank)
 
@@ -116,9 +124,9 @@ def _send(job: Job, run_dir: RunDir, message: ControlMessage) -> None:
         notify(run_dir, message)
 
 
-def _target_rank(job: Job, run_dir: RunDir, requested: int | None) -> int:
+def _target_rank(job: Job, run_dir: RunDir, attempts: JobAttempts, requested: int | None) -> int:
     """The requested rank if it is running, by default a random running one. Raises ApiError (422 or 409)."""
-    ranks = ranks_public(job, run_dir, find_attempt(job, run_dir, job.attempt))
+    ranks = ranks_public(job, run_dir, attempts.find(job.attempt))
     known = [each.rank for each in ranks]
     if requested is not None and requested not in known:
         rule = f"must be a rank of the running attempt: {', '.join(map(str, known))}"
@@ -162,8 +170,8 @@ def usage_public(sample: UsageSample, rank: int, devices_per_rank: int) -> Usage
 
 @router.get("/jobs/{job_id}/metrics", tags=["metrics"])
 def list_metrics(
-    job: JobDep,
     run_dir: RunDirDep,
+    attempts: AttemptsDep,
     params: PageParamsDep,
     attempt: AttemptNumber = None,
     name: Annotated[
@@ -177,12 +185,11 @@ def list_metrics(
     Scalars that the script has written for TensorBoard are included. Downsampling keeps minima, maxima, values that
     were not finite, and the last point.
     """
-    attempts = [find_attempt(job, run_dir, attempt)] if attempt is not None else read_attempts(run_dir).values()
     names = None if name is None else frozenset(name)
     items = []
-    for each in attempts:
-        series = read_attempt_series(run_dir, each.number, names=names, max_points=max_points)
-        items += [MetricSeries(attempt=each.number, name=metric, points=points) for metric, points in series.items()]
+    for number in attempts.chosen(attempt):
+        series = read_attempt_series(run_dir, number, names=names, max_points=max_points)
+        items += [MetricSeries(attempt=number, name=metric, points=points) for metric, points in series.items()]
     return paginate(items, params)
 
 
@@ -190,7 +197,7 @@ def list_metrics(
 def list_metric_names(run_dir: RunDirDep, params: PageParamsDep) -> Page[MetricName]:
     """List all metrics that rank 0 has logged in any attempt, with their latest values."""
     latest: dict[str, Point] = {}
-    for number in read_attempts(run_dir):
+    for number in attempt_numbers(run_dir):
         latest |= read_attempt_latest(run_dir, number)
     page = paginate(list(latest.items()), params)
     return page.map(
@@ -202,6 +209,7 @@ def list_metric_names(run_dir: RunDirDep, params: PageParamsDep) -> Page[MetricN
 def list_usage(
     job: JobDep,
     run_dir: RunDirDep,
+    attempts: AttemptsDep,
     params: PageParamsDep,
     attempt: AttemptNumber = None,
     rank: Annotated[int | None, Query(ge=0, le=1 << 31, description="Only this rank")] = None,
@@ -213,7 +221,7 @@ def list_usage(
     """
     if attempt is None and job.attempt == 0:
         return Page(items=[])
-    facts = find_attempt(job, run_dir, attempt)
+    facts = attempts.find(attempt)
     samples = list(read_usage(run_dir.root, run_dir.attempt(facts.number).usage))
     known = {usage.rank for sample in samples for usage in sample.ranks}
     if rank is not None and rank not in known | set(range(facts.world_size)):

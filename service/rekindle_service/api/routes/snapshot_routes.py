@@ -14,7 +14,7 @@ from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problems import ApiError
 from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.jobs import actions
-from rekindle_service.run_readers.rank_rows import read_attempts, read_rank_zero_status
+from rekindle_service.run_readers.rank_rows import attempt_numbers, read_rank_zero_status
 from rekindle_service.run_readers.stored_snapshots import read_snapshots, snapshot_files
 from rekindle_service.run_readers.zip_stream import Member, zip_stream
 from rekindle_service.schemas.attempt_json import SnapshotList, SnapshotPublic
@@ -31,7 +31,7 @@ def list_snapshots(run_dir: RunDirDep, params: PageParamsDep) -> SnapshotList:
     page = paginate(read_snapshots(run_dir.root, run_dir.snapshots), params, lambda snapshot: -snapshot.step)
     pinned = read_pins(run_dir.pins)
     snapshots = [SnapshotPublic(**asdict(snapshot), pinned=snapshot.step in pinned) for snapshot in page.items]
-    status = read_rank_zero_status(run_dir, max(read_attempts(run_dir), default=0))
+    status = read_rank_zero_status(run_dir, max(attempt_numbers(run_dir), default=0))
     return SnapshotList(items=snapshots, next=page.next, policy=None if status is None else status.snapshot_policy)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Any, Self
 
 from rekindle.contract.outcome import Outcome, SavedProgress
 from rekindle.contract.run_dir import journal
@@ -15,28 +15,21 @@ _MAX_STALLS = 200  # of one attempt
 
 
 @dataclass(slots=True)
-class AttemptInfo:
-    """One launch of torchrun. Times are in seconds since the epoch; what is not known (yet) is None or empty."""
+class AttemptSummary:
+    """One launch of torchrun, as lists show it. Times are in seconds since the epoch; what is not known (yet) is None.
+
+    Rows of the server have a column for each of these fields.
+    """
 
     number: int
     run: int = 0
     started_at: float = 0.0
-    boot_id: str | None = None  # of the machine, when the attempt started
-    hosts: list[str] = field(default_factory=list)  # of a job on a cluster, in the order of its nodes
     world_size: int = 0
     devices: list[str] = field(default_factory=list)
-    warm: bool = True  # forked from a parent that had imported torch
-    processes: dict[int, journal.RankProcess] = field(default_factory=dict)  # by rank, as the next two
-    exits: dict[int, journal.RankExited] = field(default_factory=dict)
-    stragglers: dict[int, float] = field(default_factory=dict)  # share of the time that others wait for the rank
     stalls: list[list[float]] = field(default_factory=list)  # from when to when it made no progress; the last may last
     ranks_running_at: float | None = None
     ended_at: float | None = None
     outcome: Outcome | None = None
-    progress: SavedProgress = SavedProgress.UNKNOWN
-    running_seconds: float = 0.0  # that all ranks ran, without the time of a hang
-    loaded: bool | None = None  # a checkpoint of an earlier attempt; None: not known
-    stop_requested: str | None = None  # "drain", "cancel", "time_limit", "shutdown", "resize", "grow"
     resumed_from_step: int | None = None
     resumed_from_path: str | None = None  # checkpoint of the script's own that it has loaded
     last_step: int | None = None
@@ -63,6 +56,28 @@ class AttemptInfo:
 
 
 @dataclass(slots=True)
+class AttemptInfo(AttemptSummary):
+    """One launch of torchrun: all that the journal says of it."""
+
+    boot_id: str | None = None  # of the machine, when the attempt started
+    hosts: list[str] = field(default_factory=list)  # of a job on a cluster, in the order of its nodes
+    processes: dict[int, journal.RankProcess] = field(default_factory=dict)  # by rank, as the next two
+    exits: dict[int, journal.RankExited] = field(default_factory=dict)
+    stragglers: dict[int, float] = field(default_factory=dict)  # share of the time that others wait for the rank
+    progress: SavedProgress = SavedProgress.UNKNOWN
+    running_seconds: float = 0.0  # that all ranks ran, without the time of a hang
+    loaded: bool | None = None  # a checkpoint of an earlier attempt; None: not known
+    stop_requested: str | None = None  # "drain", "cancel", "time_limit", "shutdown", "resize", "grow"
+
+    @property
+    def ended_by(self) -> Outcome:
+        """How it ended. Raises ValueError for an attempt of which that is not known."""
+        if self.outcome is None:
+            raise ValueError(f"attempt {self.number} has no outcome")
+        return self.outcome
+
+
+@dataclass(slots=True)
 class RunInfo:
     """One run, from leaving the queue to the end or the return to the queue: a resume by the user begins the next."""
 
@@ -74,20 +89,35 @@ class RunInfo:
 class AttemptHistory:
     """Apply records in the order of the journal. No record can make it fail."""
 
-    def __init__(self, attempts: Iterable[AttemptInfo] = (), run: int = 0, launch: int = 0) -> None:
-        """``attempts``, and ``run`` and ``launch``, the latest ones, come from the records before these."""
+    def __init__(
+        self,
+        attempts: Iterable[AttemptInfo] = (),
+        *,
+        run: int | None = None,
+        launch: int = 0,
+        boot_id: str | None = None,
+    ) -> None:
+        """Continue from records before these: ``attempts``, and the ``last_keeper`` of their history."""
         self.attempts = {attempt.number: attempt for attempt in attempts}
+        self.runs: defaultdict[int, RunInfo] = defaultdict(RunInfo)
         self._run = run
         self.launch = launch  # the highest that has a record: keepers of a lower one may still write, and mean nothing
-        self.runs: defaultdict[int, RunInfo] = defaultdict(RunInfo)
-        self.keeper: journal.KeeperStarted | None = None  # the latest
+        self.boot_id = boot_id  # of the machine of the latest keeper
 
     @classmethod
-    def read(cls, path: Path) -> Self:
+    def read(cls, path: Path, end: int = journal.MAX_JOURNAL_BYTES) -> Self:
+        """The history of a journal, or of its part before byte ``end``."""
         history = cls()
         for record in journal.read_journal(path):
+            if record.end > end:
+                break
             history.apply(record)
         return history
+
+    @property
+    def last_keeper(self) -> dict[str, Any]:
+        """What the records say of keepers, as JSON: with ``attempts`` all that a history continues from."""
+        return {"run": self._run, "launch": self.launch, "boot_id": self.boot_id}
 
     @property
     def latest(self) -> AttemptInfo | None:
@@ -102,8 +132,7 @@ class AttemptHistory:
     def attempt(self, number: int, started_at: float) -> AttemptInfo:
         """The attempt of this number; one without a record of its start began at ``started_at``."""
         if number not in self.attempts:
-            boot_id = None if self.keeper is None else self.keeper.keeper.boot_id
-            self.attempts[number] = AttemptInfo(number, self._run, started_at, boot_id)
+            self.attempts[number] = AttemptInfo(number, self._run or 0, started_at, boot_id=self.boot_id)
         return self.attempts[number]
 
     def is_superseded(self, record: Record) -> bool:
@@ -116,7 +145,7 @@ class AttemptHistory:
         self.launch = max(self.launch, record.launch or 0)
         match record:
             case journal.KeeperStarted():
-                self.keeper, self._run = record, record.run
+                self._run, self.boot_id = record.run, record.keeper.boot_id
                 self.runs[record.run].end = None
             case journal.JobEnded():
                 self.runs[record.run].end = record
@@ -129,7 +158,7 @@ class AttemptHistory:
         match record:
             case journal.AttemptStarted():
                 attempt.run, attempt.world_size = record.run, record.world_size
-                attempt.devices, attempt.warm, attempt.hosts = record.devices, record.warm, record.hosts
+                attempt.devices, attempt.hosts = record.devices, record.hosts
                 run = self.runs[record.run]
                 run.started_at = record.at if run.started_at is None else run.started_at
             case journal.RanksRunning():
@@ -176,20 +205,10 @@ class AttemptHistory:
         attempt.saving_seconds = record.saving_seconds
         if record.resumed_from_step is not None:
             attempt.resumed_from_step = record.resumed_from_step
-        self.runs[attempt.run if self.keeper is None else self._run].ended.append(attempt)
+        self.runs[attempt.run if self._run is None else self._run].ended.append(attempt)
 
 
-class AttemptSteps(Protocol):
-    """The part of an attempt that ``replayed_steps`` needs: ``AttemptInfo`` and the server's rows have it."""
-
-    number: int
-    ended_at: float | None
-    resumed_from_step: int | None
-    last_step: int | None
-    next_try_at: float | None
-
-
-def replayed_steps(attempts: Sequence[AttemptSteps]) -> dict[int, int | None]:
+def replayed_steps(attempts: Sequence[AttemptSummary]) -> dict[int, int | None]:
     """How many of the steps that each attempt had finished were lost, so that later attempts had to repeat them.
 
     By number of the attempt; ``attempts`` ascend by number and are all of the job's. Replayed are the steps beyond the

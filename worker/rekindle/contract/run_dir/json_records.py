@@ -127,8 +127,8 @@ def _reader(hint: Any) -> _Reader:
     if origin is None:
         return (lambda value: hint(_text(value))) if issubclass(hint, StrEnum) else partial(structure, hint)
     if origin is dict:
-        item = _reader(arguments[1])
-        return lambda value: {_text(key): item(each) for key, each in _require(dict, value).items()}
+        key_of, item = int if arguments[0] is int else _text, _reader(arguments[1])
+        return lambda value: {key_of(key): item(each) for key, each in _require(dict, value).items()}
     item = _reader(arguments[0])
     if origin is list:
         return lambda value: [item(each) for each in _short(_require(list, value))]
