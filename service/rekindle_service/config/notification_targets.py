@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
 
 _MIN_SECRET = 16
 
@@ -29,10 +29,8 @@ class EventType(StrEnum):
     SNAPSHOT_SKIPPED = "snapshot_skipped"  # a damaged snapshot, for the one before
 
 
-class NotificationTarget(BaseModel):
+class NotificationTarget(BaseModel, extra="forbid", frozen=True):
     """One table ``[[notify]]``: a webhook (``url`` and ``secret``) or a ``command``, and the events that it gets."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: str | None = None
     secret: SecretStr | None = None

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
-from pydantic_settings import SettingsConfigDict
+from pydantic import BaseModel, Field, field_validator
 
 from rekindle.contract.environment import SET_BY_REKINDLE
 from rekindle.contract.job import HEALTHY_SECONDS, HOST_TIMEOUT, MIN_LOG_BYTES
@@ -30,10 +29,8 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-class Quota(BaseModel):
+class Quota(BaseModel, extra="forbid", frozen=True):
     """Limits of one owner; null is no limit."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     slots: int | None = Field(None, ge=0)
     """Maximum number of slots held at once. Default: no limit."""
@@ -41,10 +38,8 @@ class Quota(BaseModel):
     """Maximum number of jobs in the queue. Default: no limit."""
 
 
-class PriorityCeilings(BaseModel):
+class PriorityCeilings(BaseModel, extra="forbid", frozen=True):
     """The highest priority that each person may give a job: that of their name, or else that of their scope."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     submit: Priority = 100
     """Highest priority with the scope `submit`."""
@@ -80,14 +75,12 @@ class RetentionRules(BaseModel):
     limit."""
 
 
-class Settings(RetentionRules, ClientSettings):
+class Settings(RetentionRules, ClientSettings, extra="forbid"):
     """``Settings(port=0)`` is how a flag is given; what is not given comes from the environment or the file.
 
     Raises pydantic's ValidationError for a value out of range or an unknown name, SettingsError for a file that is
     not TOML.
     """
-
-    model_config = SettingsConfigDict(extra="forbid")
 
     host: str = "127.0.0.1"
     """Address to listen on. Any other than loopback requires `allow_remote`."""
