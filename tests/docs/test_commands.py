@@ -29,8 +29,6 @@ _LONG = 240.0  # seconds: several attempts, on a busy machine
 
 NOT_RUN = {
     "pip install .": "installs into the environment of the tests",
-    "pip install '.[recipes]'": "installs into the environment of the tests",
-    "make demo": "runs `rekindle demo`, which tests/e2e/test_demo.py runs",
     "make test-gpu": "its tests are in the long tier",
     "torchrun --nproc-per-node 2 -m rekindle.recipes.ddp --epochs 20": "shorter, by tests/e2e/test_run_recipe.py",
 }
@@ -199,6 +197,7 @@ def lab(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     directory.mkdir()
     shutil.copy(Path(__file__).parent / "scripts" / "train.py", directory)
     (directory / "rates.toml").write_text(blocks("toml", "docs/experiments.md")[0].text)
+    (directory / "rates.py").write_text(blocks("python", "docs/experiments.md")[0].text)
     (broken,) = blocks("python", "docs/troubleshooting.md")
     _, exact = blocks("python", "docs/quickstart.md")
     (directory / "broken.py").write_text(broken.text)

@@ -5,6 +5,7 @@ import hmac
 import inspect
 import json
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ PROGRAMS = {
     "README.md": "docs/test_readme.py",
     "docs/client.md": "docs/test_commands.py, against a server",
     "docs/devices.md": "needs a GPU",
+    "docs/experiments.md": "here; docs/test_commands.py submits it",
     "docs/notifications.md": "here",
     "docs/own-scripts.md": "parts of docs/examples: docs/test_beginners_pages.py",
     "docs/quickstart.md": "docs/test_beginners_pages.py; docs/test_commands.py submits them",
@@ -151,3 +153,9 @@ def test_the_written_pages_can_be_read_in_two_hours() -> None:
     texts = [path.read_text() for path in (ROOT / "docs").glob("*.md")]
     written = [re.sub(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", "", text, flags=re.DOTALL) for text in texts]
     assert sum(bool(re.search(r"\w", word)) for text in written for word in text.split()) <= 30_000
+
+
+def test_the_shown_script_of_a_sweep_runs_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = blocks("python", "docs/experiments.md")
+    monkeypatch.setattr(sys, "argv", ["rates.py"])
+    exec(compile(block.text, str(block), "exec"), {})  # noqa: S102 it is our own page

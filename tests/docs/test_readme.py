@@ -50,7 +50,7 @@ def test_a_shown_training_script_runs_unchanged_and_takes_a_snapshot(block: Bloc
 
 
 def test_the_readme_is_read_in_one_go() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
 
 
 def test_links_and_pictures_point_to_files_of_the_repository() -> None:
