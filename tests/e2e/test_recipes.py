@@ -200,7 +200,7 @@ def test_what_cannot_be_trained_is_refused_in_words(recipes, tmp_path, recipe, r
 
 @pytest.mark.parametrize(("options", "changes"), [((), True), (("--no-set-epoch",), False)])
 def test_a_rank_gets_samples_that_another_one_had_only_where_the_epoch_is_set(recipes, tmp_path, options, changes):
-    ran = recipes.run_module(tmp_path, "rekindle.recipes.sample_order", 2, *options)
+    ran = recipes.run_module(tmp_path, "rekindle.recipes.primitives", 2, "samples", *options)
     assert ran.codes == [0, 0], "\n".join(ran.outputs)
     seen = [[set(re.findall(r"\d", line.partition(": ")[2])) for line in each.splitlines()] for each in ran.outputs]
     assert all(one | other == set("01234567") for one, other in zip(*seen, strict=True))
@@ -208,7 +208,7 @@ def test_a_rank_gets_samples_that_another_one_had_only_where_the_epoch_is_set(re
 
 
 def test_every_all_reduce_gives_the_same_bits_on_two_ranks_and_a_batch_is_split_by_rows(recipes, tmp_path):
-    ran = recipes.run_module(tmp_path, "rekindle.recipes.primitives", 2)
+    ran = recipes.run_module(tmp_path, "rekindle.recipes.primitives", 2, "step")
     assert ran.codes == [0, 0], "\n".join(ran.outputs)
     for rank, output in enumerate(ran.outputs):
         assert re.findall(r"allreduce \((\w+)\): (.*) becomes \[\[3\.0, 3\.0\]\]", output) == [

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from rekindle.training.replicas import differing_ranks, sample_weights
+from rekindle.training.snapshots.replicas import differing_ranks, sample_weights
 
 
 def network(width: int = 16) -> nn.Module:

@@ -45,9 +45,10 @@ def _training(small: str, full: str, *, timed: bool = False, **fields: Any) -> d
     }
 
 
-def _shown(module: str, **fields: Any) -> dict[str, Body]:
+def _shown(part: str, **fields: Any) -> dict[str, Body]:
     """Two ranks that print what they do, the same in both sizes."""
-    body = {"base": {"module": f"rekindle.recipes.{module}"}, "show_output": True, **fields}
+    base = {"module": "rekindle.recipes.primitives", "args": [part]}
+    body = {"base": base, "show_output": True, **fields}
     return dict.fromkeys(SIZES, body)
 
 
@@ -128,7 +129,7 @@ _DEFINITIONS: dict[str, dict[str, Body]] = {
         reference=["Tutorial (ResNet-34, CIFAR-10, 5 repeats): 73.9 to 76.1 % with set_epoch, 72.3 to 75.0 % without."],
     ),
     "cross-gpu-shuffle": _shown(
-        "sample_order",
+        "samples",
         title="Eight integers on two ranks in two epochs: does a rank get samples that the other one had?",
         matrix={"ranks": [2], "--no-set-epoch": [False, True]},
         measure=[_measure("new_samples", "number of samples that changed rank")],
@@ -218,7 +219,7 @@ _DEFINITIONS: dict[str, dict[str, Body]] = {
     },
     "lenet": {"small": _lenet(epochs=1), "full": _lenet(epochs=20)},
     "primitives": _shown(
-        "primitives",
+        "step",
         title="What get_params, allreduce and split_batch do to small tensors",
         matrix={"ranks": [2]},
         measure=[_measure("differing", "all-reduce algorithms with other bits")],

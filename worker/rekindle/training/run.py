@@ -19,10 +19,10 @@ from rekindle.contract.job_options import SnapshotPolicy
 from rekindle.training import process_group
 from rekindle.training.data_loading import Collate, KeyedDataset, data_loader, length_of, to_device
 from rekindle.training.drain import Drained, DrainSignal
-from rekindle.training.replicas import WeightSample, sample_weights
 from rekindle.training.reporter import reporter
 from rekindle.training.sampler import ElasticSampler, TrainingProgress, shard_range
 from rekindle.training.snapshots.async_saver import AsyncSaver, BestTracker
+from rekindle.training.snapshots.replicas import WeightSample, sample_weights
 from rekindle.training.snapshots.shared_memory import shm_dir
 from rekindle.training.snapshots.snapshot_schedule import SnapshotSchedule, effective_policy
 from rekindle.training.snapshots.training_snapshots import Snapshots

@@ -9,9 +9,9 @@ from typing import Any
 
 from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.contract.run_dir.snapshot_dir import SnapshotScore, metric_of
-from rekindle.training.replicas import WeightSample
 from rekindle.training.reporter import reporter
 from rekindle.training.sampler import Position, TrainingProgress
+from rekindle.training.snapshots.replicas import WeightSample
 from rekindle.training.snapshots.snapshot_schedule import SnapshotSchedule
 from rekindle.training.snapshots.training_snapshots import Snapshots, Validator
 from rekindle.training.snapshots.writer import SaveResult

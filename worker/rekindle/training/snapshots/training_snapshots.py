@@ -13,12 +13,12 @@ from typing import Any, cast
 from rekindle.contract.environment import RankEnv
 from rekindle.contract.run_dir.snapshot_dir import MODEL, SnapshotScore, best_step, rank_file, shard_file
 from rekindle.training.process_group import World, joined_world
-from rekindle.training.replicas import WeightSample
 from rekindle.training.reporter import reporter
 from rekindle.training.snapshots.directory import SnapshotStorage
 from rekindle.training.snapshots.dtensor_io import split_shards, unflatten
 from rekindle.training.snapshots.loader import Layout, RestoredSnapshot, SnapshotLoader
 from rekindle.training.snapshots.node_copies import NodeCopyWriter, node_storage
+from rekindle.training.snapshots.replicas import WeightSample
 from rekindle.training.snapshots.staging import Staging
 from rekindle.training.snapshots.writer import SaveResult, SnapshotWriter, Staged
 

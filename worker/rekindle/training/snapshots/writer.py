@@ -24,9 +24,9 @@ from rekindle.contract.run_dir.snapshot_dir import (
     shard_file,
 )
 from rekindle.training.process_group import World
-from rekindle.training.replicas import WeightSample, differing_ranks
 from rekindle.training.snapshots.directory import CACHE_TIMEOUT, SnapshotStorage, make_directory, verify, write_manifest
 from rekindle.training.snapshots.dtensor_io import KeyPath, ShardSlice, check_coverage, slices_of
+from rekindle.training.snapshots.replicas import WeightSample, differing_ranks
 from rekindle.training.snapshots.shared_memory import check_free_space, request_space
 from rekindle.training.snapshots.state_files import find_unsafe, read_state, write_state
 
