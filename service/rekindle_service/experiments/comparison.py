@@ -226,6 +226,8 @@ def _agreement(rows: Sequence[ComparisonRow], one: int, other: int, named: str) 
 def _ranking(groups: Sequence[Sequence[ComparisonRow]], column: int, measure: MeasureColumn, subject: str) -> str:
     """Say which value of ``subject`` is best in most of the groups, whose rows differ in nothing else."""
     ordered = [sorted(group, key=lambda row: row.values[column] or 0.0) for group in groups]
+    if all(group[0].values[column] == group[-1].values[column] for group in ordered):
+        return f"{measure.heading} is the same with every value of {subject}."
     ordered = [group for group in ordered if not _looks_equal(group[0].values[column], group[-1].values[column])]
     if not ordered:
         return f"{measure.heading} is the same, to four digits, with every value of {subject}."
@@ -235,7 +237,8 @@ def _ranking(groups: Sequence[Sequence[ComparisonRow]], column: int, measure: Me
     (value, times), superlative = firsts.most_common(1)[0], "lowest" if lowest_first else "highest"
     text = f"{measure.heading} is {superlative} with {subject} {value}"
     if len(groups) > 1:
-        return f"{text} in {times} of {len(groups)} comparisons with otherwise the same parameters."
+        shown = "" if times > len(groups) / 2 else ": these runs do not show a difference"
+        return f"{text} in {times} of {len(groups)} comparisons with otherwise the same parameters{shown}."
     (best, worst), *_ = pairs
     other = f"{text}, not {format_value(worst.parameters[subject])}"
     ranges = best.spread[column], worst.spread[column]
