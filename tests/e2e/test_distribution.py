@@ -85,6 +85,9 @@ def test_the_wheel_serves_and_submits_with_the_base_dependencies_alone(files: Pa
     code.mkdir()
     (code / "train.py").write_text(SCRIPT)
     rekindle, shell = str(prefix / "bin" / "rekindle"), environment(home, PATH="/usr/bin:/bin")
+    demo = subprocess.run([rekindle, "demo"], env=environment(tmp_path / "demo"), capture_output=True, check=False)
+    assert (demo.returncode, (tmp_path / "demo").exists()) == (2, False)
+    assert "-m pip install torch torchvision" in " ".join(demo.stderr.decode().split())
     with ServeProcess(home, under=["/bin/sh", "-c", f'shift; exec {python} "$@"', "sh"]):
         refused = subprocess.run(
             [rekindle, "submit", "train.py"], cwd=code, env=shell, capture_output=True, check=False

@@ -1,8 +1,10 @@
 """`rekindle demo`: train, kill a rank, and show how the job resumes."""
 
 import signal
+import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from itertools import pairwise
 
 import typer
@@ -18,12 +20,13 @@ from rekindle_service.cli.commands.follow import job_display
 from rekindle_service.cli.context import HomeOption, server_settings_of
 from rekindle_service.cli.layout import harmless
 from rekindle_service.cli.terminal import ExitCode, err, note, out
-from rekindle_service.client import Attempt, Client, Job, LocalServer, is_settled
+from rekindle_service.client import Attempt, Client, Job, LocalServer, ProblemError, is_settled
 from rekindle_service.config.home import Home
 
 _KILLED_RANK = 1
 _MIN_ACCURACY = 0.95
 _POLL_INTERVAL = 0.1  # seconds
+_NEEDED = ("torch", "torchvision", "torchmetrics", "sklearn")
 _REQUEST = {"name": "demo", "recipe": "ddp", "ranks": 2, "device": "cpu", "snapshot": {"every_steps": 20}}
 
 
@@ -56,10 +59,15 @@ def demo(context: typer.Context, home: HomeOption = None) -> None:
 
 
 def _server(home: Home) -> LocalServer:
+    """The server that runs, or a new one. Raises ProblemError where this interpreter lacks what recipes need."""
     server = running_server(home)
     if server is not None:
         _report("server", f"already runs in {home.root} (pid {server.pid})")
         return server
+    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+        lack = f"the demo trains a recipe, which needs {', '.join(missing)}: not installed in {sys.executable}"
+        install = f"{sys.executable} -m pip install torch torchvision torchmetrics scikit-learn"
+        raise ProblemError({"title": "No demo", "detail": f"{lack}. Install what all recipes need: {install}"})
     server = start_server(home, home.root / "server.log")
     _report("server", f"started in {home.root} (pid {server.pid}); it keeps running, end it with: kill {server.pid}")
     return server
