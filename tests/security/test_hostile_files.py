@@ -131,7 +131,7 @@ class HostileRun:
                   "surroundings", "pace", "pins")  # fmt: skip
         return [
             *(getattr(rank, name) for name in names), rank.log("stdout"), rank.log("stderr"),
-            *(getattr(attempt, name) for name in ("arguments", "agent_log", "usage", "scalars")),
+            *(getattr(attempt, name) for name in ("arguments", "agent_log", "usage", "scalars", "printed")),
             *(getattr(run_dir, name) for name in of_run), *snapshot.iterdir(),
         ]  # fmt: skip
 

@@ -30,6 +30,8 @@ def test_progress_is_shown_as_far_as_it_is_known() -> None:
     assert formatting.progress(job()) == "step 120 of 400 (30%)"
     assert formatting.progress(job(steps=None, progress=None)) == "step 120"
     assert formatting.progress(job(step=None)) == ""
+    assert formatting.progress(job(step=None, estimated_step=120)) == "about step 120, 30% (estimate)"
+    assert formatting.progress(job(step=None, estimated_epoch=3)) == "about 30% (estimate)"
 
 
 def test_the_rank_of_an_outcome_is_named_once() -> None:

@@ -1,10 +1,14 @@
 """Step and epoch are estimated from what common trainers print, and from nothing that only looks like it."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from rekindle.keeper.observers.script import MAX_BYTES, PrintedProgress
+from rekindle.contract.run_dir.paths import AttemptDir
+from rekindle.keeper.observers.printed_lines import LineReader
+from rekindle.keeper.observers.printed_output import MAX_BYTES, PrintedOutput
+from rekindle.keeper.observers.printed_series import LogPlace, PrintedSeries
 
 PROGRESS = [
     ("iter 10: loss 9, time 30ms", "iter 20: loss 8, time 30ms", 20, None),  # nanoGPT
@@ -41,9 +45,16 @@ NO_PROGRESS = [
 ]  # fmt: skip
 
 
+class PrintedProgress(PrintedSeries):
+    def feed(self, text: str) -> None:
+        for line in re.split(r"[\r\n]", text):
+            if (read := LineReader().read(line)) is not None:
+                self.add(read, LogPlace(0, "stdout", 0))
+
+
 @pytest.mark.parametrize(("first", "second", "step", "epoch"), PROGRESS)
 def test_lines_of_common_trainers_are_understood_when_they_come_twice(first, second, step, epoch) -> None:
-    progress = PrintedProgress([])
+    progress = PrintedProgress()
     progress.feed(f"{first}\r")
     assert (progress.step, progress.epoch) == (None, None)
     progress.feed(f"{second}\r")
@@ -52,7 +63,7 @@ def test_lines_of_common_trainers_are_understood_when_they_come_twice(first, sec
 
 @pytest.mark.parametrize(("first", "second"), NO_PROGRESS)
 def test_lines_that_look_like_progress_are_ignored(first: str, second: str) -> None:
-    progress = PrintedProgress([])
+    progress = PrintedProgress()
     progress.feed(f"{first}\n{second}\n{first}\n" if first == second else f"{first}\n{second}\n")
     assert (progress.step, progress.epoch) == (None, None)
 
@@ -77,17 +88,19 @@ ENDS = [
 def test_the_last_step_and_epoch_count_once_the_script_is_done(
     tmp_path: Path, line: str, numbers: range, step: int | None, epoch: int | None
 ) -> None:
-    log = tmp_path / "stdout.log"
+    log = AttemptDir(tmp_path).rank(0).log("stdout")
+    log.parent.mkdir(parents=True)
     log.write_text("\r".join(line.format(number, 100 * number / 180) for number in numbers))
-    progress = PrintedProgress([log])
+    progress = PrintedOutput(AttemptDir(tmp_path), [0])
     progress.read(ended=True)
     progress.complete()
     assert (progress.step, progress.epoch) == (step, epoch)
 
 
 def test_logs_are_read_once_and_only_in_whole_lines(tmp_path: Path) -> None:
-    log = tmp_path / "stdout.log"
-    progress = PrintedProgress([log, tmp_path / "missing"])
+    log = AttemptDir(tmp_path).rank(0).log("stdout")
+    log.parent.mkdir(parents=True)
+    progress = PrintedOutput(AttemptDir(tmp_path), [0, 1])
     progress.read()
     with log.open("w") as file:
         flood = "." * 3 * MAX_BYTES

@@ -148,7 +148,11 @@ def requested_ranks(job: Job | ValidatedJob) -> str:
 def progress(job: Job) -> str:
     """``step 120 of 400 (30%)``; where the script reports no steps, an estimate from what it prints, or nothing."""
     if job["step"] is None:
-        return "" if job["estimated_step"] is None else f"about step {job['estimated_step']} (estimate)"
+        if job["estimated_step"] is None and job["estimated_epoch"] is None:
+            return ""
+        step = "" if job["estimated_step"] is None else f"step {job['estimated_step']}"
+        about = join([step, "" if job["progress"] is None else f"{job['progress']:.0%}"], ", ")
+        return about and f"about {about} (estimate)"
     of = "" if job["steps"] is None else f" of {job['steps']}"
     share = "" if job["progress"] is None else f" ({job['progress']:.0%})"
     return f"step {job['step']}{of}{share}"

@@ -287,7 +287,7 @@ def _logs(run_dir: RunDir) -> Iterator[Path]:
     """Output, metrics and usage of all attempts; how each rank ended is kept."""
     for number in attempt_numbers(run_dir):
         attempt_dir = run_dir.attempt(number)
-        yield from (attempt_dir.agent_log, attempt_dir.usage, attempt_dir.scalars)
+        yield from (attempt_dir.agent_log, attempt_dir.usage, attempt_dir.scalars, attempt_dir.printed)
         for rank in attempt_dir.rank_numbers():
             rank_dir = attempt_dir.rank(rank)
             yield from (rank_dir.log(stream) for stream in STREAMS)

@@ -1,4 +1,4 @@
-"""Metrics of an attempt and of a whole job, wherever the script logged them: with rekindle, or for TensorBoard.
+"""Metrics of an attempt and of a whole job, wherever they come from: reported, logged for TensorBoard, or printed.
 
 Series are downsampled while they are read, so that memory stays flat, however long the run.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from rekindle.contract.files import json_lines
+from rekindle.contract.job_options import MAX_RANKS
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import file_version
 from rekindle_service.run_readers.log_files import open_or_empty, size_of
@@ -93,7 +94,15 @@ def _extremes(points: list[Point]) -> list[Point]:
 
 Series = dict[str, list[Point]]
 
-_Files = tuple[tuple[Path, object], ...]  # each with its version
+_Files = tuple[tuple[tuple[Path, object], ...], ...]  # by attempt, each with its version
+
+
+class PrintedLine(NamedTuple):
+    """Where in a log the line with a value begins."""
+
+    rank: int
+    stream: str
+    offset: int
 
 
 class MetricLine(NamedTuple):
@@ -104,12 +113,13 @@ class MetricLine(NamedTuple):
     at: float  # seconds since the epoch
     values: dict[str, float | None]
     end: int
+    printed: PrintedLine | None = None  # of a value that was read from the output
 
 
 def metric_files(run_dir: RunDir, attempt: int) -> list[Path]:
     """Where an attempt's metrics are; the last of these files wins where a name is in several."""
     attempt_dir = run_dir.attempt(attempt)
-    return [attempt_dir.scalars, attempt_dir.rank(RANK_ZERO).metrics]
+    return [attempt_dir.printed, attempt_dir.scalars, attempt_dir.rank(RANK_ZERO).metrics]
 
 
 def read_metric_lines(root: Path, path: Path, offset: int) -> Iterator[MetricLine]:
@@ -161,23 +171,32 @@ def read_attempt_series(run_dir: RunDir, attempt: int, *, names: Collection[str]
     return series
 
 
-def read_attempt_latest(run_dir: RunDir, attempt: int) -> dict[str, Point]:
-    """The latest point of every metric of an attempt, of at most 20,000 metrics of each file."""
-    latest: dict[str, Point] = {}
+class LatestValue(NamedTuple):
+    """The latest value of a metric, and its line where it was printed."""
+
+    step: int
+    value: float | None
+    printed: PrintedLine | None
+
+
+def read_attempt_latest(run_dir: RunDir, attempt: int) -> dict[str, LatestValue]:
+    """The latest value of every metric of an attempt, of at most 20,000 metrics of each file."""
+    latest: dict[str, LatestValue] = {}
     for path in metric_files(run_dir, attempt):
-        of_file: dict[str, Point] = {}
+        of_file: dict[str, LatestValue] = {}
         for line in _sampled_lines(run_dir.root, path):
             for metric, value in line.values.items():
                 if metric in of_file or len(of_file) < _MAX_NAMES:
-                    of_file[metric] = Point(line.step, line.epoch, line.at, value)
+                    of_file[metric] = LatestValue(line.step, value, line.printed)
         latest |= of_file
     return latest
 
 
 def read_run_series(run_dir: RunDir) -> Series:
     """The series of all attempts, joined as if the job had never failed: the values of replayed steps are omitted."""
-    files = [file for number in attempt_numbers(run_dir) for file in metric_files(run_dir, number)]
-    return _cache.get(run_dir.root, tuple((file, file_version(file)) for file in files))
+    attempts = [metric_files(run_dir, number) for number in attempt_numbers(run_dir)]
+    versions = tuple(tuple((file, file_version(file)) for file in files) for files in attempts)
+    return _cache.get(run_dir.root, versions)
 
 
 class SeriesCache:
@@ -222,8 +241,11 @@ def _size(series: Series) -> int:
 
 def _join(root: Path, files: _Files) -> Series:
     series: Series = {}
-    for file, _ in files:
-        for name, points in read_series(root, file, names=None, max_points=_MAX_RUN_POINTS).items():
+    for of_attempt in files:
+        latest: Series = {}
+        for file, _ in of_attempt:
+            latest |= read_series(root, file, names=None, max_points=_MAX_RUN_POINTS)
+        for name, points in latest.items():
             first = points[0].step if points else 0
             series[name] = [point for point in series.get(name, []) if point.step < first] + points
     return series
@@ -235,9 +257,21 @@ def _parse(value: dict[str, Any], end: int) -> MetricLine | None:
         step, epoch, at, values = value["step"], value["epoch"], float(value["at"]), value["values"]
         if not _is_count(step) or not (epoch is None or _is_count(epoch)) or not math.isfinite(at):
             return None
-        return MetricLine(step, epoch, at, {_name(key): _number(item) for key, item in values.items()}, end)
+        numbers = {_name(key): _number(item) for key, item in values.items()}
+        return MetricLine(step, epoch, at, numbers, end, _printed(value.get("line")))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
+
+
+def _printed(value: Any) -> PrintedLine | None:
+    match value:
+        case [int(rank), "stdout" | "stderr" as stream, int(offset)] if 0 <= rank < MAX_RANKS and _is_offset(offset):
+            return PrintedLine(rank, stream, offset)
+    return None
+
+
+def _is_offset(value: int) -> bool:
+    return 0 <= value <= 1 << 53
 
 
 def _is_count(value: Any) -> bool:

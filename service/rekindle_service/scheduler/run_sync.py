@@ -132,6 +132,7 @@ class RunSync:
             "checkpoints": [_checkpoint_column(each, run_dir.code) for each in observed.checkpoints[:_MAX_CHECKPOINTS]],
             "estimated_step": None if reports else observed.estimated_step,
             "estimated_epoch": None if reports or status.epoch is not None else observed.estimated_epoch,
+            **({} if reports else _estimates(observed)),
         }
 
     def _size_notice(self, job: Job, status: RankStatus) -> dict[str, Any]:
@@ -160,6 +161,13 @@ class RunSync:
 
 def _goodput(job: Job, attempts: Sequence[AttemptSummary]) -> float | None:
     return goodput(time_breakdown(job, attempts, time.time()), attempts)
+
+
+def _estimates(observed: Observations) -> dict[str, Any]:
+    """Columns of the progress and the time left by what the script prints; without any the last progress is kept."""
+    progress = observed.estimated_progress
+    left = None if observed.ended else observed.estimated_seconds_left
+    return {"eta_seconds": left} | ({} if progress is None else {"progress": progress})
 
 
 def _checkpoint_column(checkpoint: Checkpoint, code: Path) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class JobPublic(JobRequest):
     steps: int | None
     """Expected number of steps; null where the script does not report it."""
     progress: float | None
-    """Progress, 0 to 1; null where it is not known."""
+    """Progress, 0 to 1, as the script reports or prints it; null where it is not known."""
     eta_seconds: float | None
     """Estimated seconds until the training ends; null where they are not known."""
     steps_per_second: float | None

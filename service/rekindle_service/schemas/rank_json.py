@@ -111,6 +111,19 @@ class MetricSeries(ApiModel):
     """Points: step, epoch (or null), seconds since the epoch, value (null where not finite)."""
 
 
+class PrintedPlace(ApiModel):
+    """A line of a log."""
+
+    attempt: int
+    """Number of the attempt."""
+    rank: int
+    """Rank that printed it."""
+    stream: str
+    """`stdout` or `stderr`."""
+    offset: int
+    """Byte of the log at which it begins."""
+
+
 class MetricName(ApiModel):
     """A metric that a job has logged."""
 
@@ -122,6 +135,8 @@ class MetricName(ApiModel):
     """Latest value; null where not finite."""
     goal: Goal | None
     """`min` or `max`: whether low or high values are better, as its name suggests; null where it does not."""
+    printed: PrintedPlace | None
+    """Line of the output with its latest value; null for a metric that the script reports."""
 
 
 class LogLines(ApiModel):

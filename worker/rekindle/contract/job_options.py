@@ -358,6 +358,10 @@ class JobOptions(JsonRecord):
     """Keep a standby process with torch imported, so that the next attempt starts sooner."""
     watch: list[str] = _in_snapshots([], label="Watched paths", metavar="PATH", limits={"max_length": 100})
     """Paths in which every file counts as a checkpoint that the script writes itself."""
+    printed_metrics: bool = _in_code(
+        True, label="Metrics from the output", flag="--printed-metrics/--no-printed-metrics", only_ours=True
+    )
+    """Read metrics from what the script prints. Metrics that it reports itself take precedence."""
     on_restart: list[str] = _in_code(
         [],
         label="Append on restart",

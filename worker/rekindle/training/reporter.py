@@ -186,9 +186,9 @@ class MetricLog:
         self._path = path
         self._lines: list[bytes] = []
 
-    def add(self, point: MetricPoint) -> None:
-        """Buffer ``point``; numbers that are not finite become null, since JSON has no NaN."""
-        value = point.to_json()
+    def add(self, point: MetricPoint, **more: Any) -> None:
+        """Buffer ``point`` with ``more`` fields; numbers that are not finite become null, since JSON has no NaN."""
+        value = point.to_json() | more
         value["values"] = {
             name: item if item is not None and math.isfinite(item) else None for name, item in point.values.items()
         }

@@ -38,7 +38,7 @@ from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.launch.registry import launcher_of
 from rekindle_service.machine.monitor import evenly_spaced
 from rekindle_service.run_readers.lanes import latest_usage, read_usage
-from rekindle_service.run_readers.metric_series import Point, read_attempt_latest, read_attempt_series
+from rekindle_service.run_readers.metric_series import LatestValue, read_attempt_latest, read_attempt_series
 from rekindle_service.run_readers.rank_rows import attempt_numbers, read_ranks, wait_for_stack
 from rekindle_service.run_readers.stored_snapshots import read_snapshots
 from rekindle_service.schemas.attempt_json import ChaosPublic
@@ -47,6 +47,7 @@ from rekindle_service.schemas.job_requests import ChaosRequest
 from rekindle_service.schemas.rank_json import (
     MetricName,
     MetricSeries,
+    PrintedPlace,
     RankPublic,
     StackPublic,
     UsagePublic,
@@ -180,9 +181,10 @@ def list_metrics(
     ] = None,
     max_points: Annotated[int, Query(ge=1, le=100_000, description="Maximum number of points of a series")] = 1000,
 ) -> Page[MetricSeries]:
-    """List the metrics that rank 0 has logged, of all attempts or one, each downsampled to `max_points`.
+    """List the metrics of all attempts or one, each downsampled to `max_points`.
 
-    Scalars that the script has written for TensorBoard are included. Downsampling keeps minima, maxima, values that
+    They are those that rank 0 has reported, scalars that the script has written for TensorBoard, and what the ranks
+    print. Downsampling keeps minima, maxima, values that
     were not finite, and the last point.
     """
     names = None if name is None else frozenset(name)
@@ -195,14 +197,17 @@ def list_metrics(
 
 @router.get("/jobs/{job_id}/metrics/names", tags=["metrics"])
 def list_metric_names(run_dir: RunDirDep, params: PageParamsDep) -> Page[MetricName]:
-    """List all metrics that rank 0 has logged in any attempt, with their latest values."""
-    latest: dict[str, Point] = {}
+    """List all metrics of any attempt, with their latest values."""
+    latest: dict[str, tuple[int, LatestValue]] = {}
     for number in attempt_numbers(run_dir):
-        latest |= read_attempt_latest(run_dir, number)
-    page = paginate(list(latest.items()), params)
-    return page.map(
-        lambda item: MetricName(name=item[0], step=item[1].step, value=item[1].value, goal=guess_goal(item[0]))
-    )
+        latest |= {name: (number, found) for name, found in read_attempt_latest(run_dir, number).items()}
+    return paginate(list(latest.items()), params).map(lambda item: _metric_name(item[0], *item[1]))
+
+
+def _metric_name(name: str, attempt: int, latest: LatestValue) -> MetricName:
+    line = latest.printed
+    printed = None if line is None else PrintedPlace(attempt=attempt, **line._asdict())
+    return MetricName(name=name, step=latest.step, value=latest.value, goal=guess_goal(name), printed=printed)
 
 
 @router.get("/jobs/{job_id}/usage", tags=["metrics"])

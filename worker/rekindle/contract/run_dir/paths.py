@@ -65,6 +65,7 @@ class AttemptDir:
     usage = _Child("usage.jsonl")  # one ``UsageSample`` a line, of bounded size; written by the keeper, not fsynced
     log_times = _Child("log_times.jsonl")  # one ``LogSizes`` a line, of bounded size; by the keeper, not fsynced
     scalars = _Child("scalars.jsonl")  # ``MetricPoint``s: what the script wrote for TensorBoard, copied by the keeper
+    printed = _Child("printed.jsonl")  # ``MetricPoint``s with their log lines: what the ranks print, read by the keeper
     ranks = _Child("ranks")
 
     def agent_log_of(self, node: int | None) -> Path:

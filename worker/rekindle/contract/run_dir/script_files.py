@@ -7,8 +7,9 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
-from rekindle.contract.run_dir.json_records import Count, JsonRecord, Line, PathText
+from rekindle.contract.run_dir.json_records import Amount, Count, JsonRecord, Line, PathText, Range
 
 _VARYING = re.compile(r"(?<=tmp)[a-z0-9_]{8}|\d+")
 
@@ -63,6 +64,8 @@ class Observations(JsonRecord):
     saves_without_loading: bool = False  # ``attempt`` has saved, and loaded none of the checkpoints that it found
     estimated_step: Count | None = None
     estimated_epoch: Count | None = None
+    estimated_progress: Annotated[float, Range(0, 1)] | None = None
+    estimated_seconds_left: Amount | None = None
 
     def saved_by(self, attempt: int) -> list[Checkpoint]:
         """The complete checkpoints that ``attempt`` wrote."""

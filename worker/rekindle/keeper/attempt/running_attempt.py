@@ -110,7 +110,10 @@ class RunningAttempt:
     def _start(self) -> None:
         self._dir.ranks.mkdir(parents=True, exist_ok=True)
         if self._observes:
-            self._script = ScriptObserver(self._run_dir, self._plan.number, self._plan.spec.watch, self._record)
+            spec, ranks = self._plan.spec, range(self._plan.world_size)
+            self._script = ScriptObserver(
+                self._run_dir, self._plan.number, spec.watch, self._record, ranks, metrics=spec.printed_metrics
+            )
         self._processes.start()
 
     def _watch_until_ending(self) -> Ending:

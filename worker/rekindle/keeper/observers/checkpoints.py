@@ -79,14 +79,17 @@ class CheckpointTracker:
             self._add_known_before()
         self._known = {each.path: (each.attempt, each.written_at) for each in self.observed.checkpoints}
         self.observed.attempt, self.observed.ended = attempt, False
-        self.observed.estimated_step = self.observed.estimated_epoch = None
+        self.set_estimates(None, None, None, None)
         self.observed.saves_without_loading = False
         self._stored: dict[str, object] = {}
         self._store(durable=False)
 
-    def set_estimates(self, step: int | None, epoch: int | None) -> None:
+    def set_estimates(
+        self, step: int | None, epoch: int | None, progress: float | None, seconds_left: float | None
+    ) -> None:
         """Set estimates from printed lines; the next scan stores them."""
         self.observed.estimated_step, self.observed.estimated_epoch = step, epoch
+        self.observed.estimated_progress, self.observed.estimated_seconds_left = progress, seconds_left
 
     @property
     def resumed_from_path(self) -> str | None:

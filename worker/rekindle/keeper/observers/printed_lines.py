@@ -138,6 +138,10 @@ class LineReader:
             return None
         return _assemble(list(_tokens(text)), text, self._heading)
 
+    def skip(self) -> None:
+        """Forget what belongs to lines that were not read, such as a table of which some rows are missing."""
+        self._rows, self._section, self._heading = {}, "", None
+
     def _add_pair(self, name: str, value: str) -> None:
         if name.endswith("/") and not value:
             self._section = name

@@ -1,7 +1,7 @@
 /**
  * Charts of a job's metrics: the chosen ones, with one curve per attempt, kept up to date by the event stream.
  *
- * @import { AttemptPublic as Attempt } from "../shared/api-types.d.ts"
+ * @import { AttemptPublic as Attempt, MetricName } from "../shared/api-types.d.ts"
  * @import { ChartStyle } from "../charts/metric-picker.js"
  * @import { Part } from "../charts/metric-store.js"
  * @import { Content, Mark, Series } from "../charts/chart-frame.js"
@@ -14,13 +14,17 @@ import { ChartGrid } from "../charts/chart-grid.js";
 import { MetricPicker } from "../charts/metric-picker.js";
 import { MetricStore, resumeSteps } from "../charts/metric-store.js";
 import { call, warn } from "../shared/api.js";
+import { linkTo } from "../log/log-permalink.js";
 import { byId, h } from "../shared/dom.js";
+import { secondsSince } from "../shared/format.js";
 import { Throttle } from "../shared/timing.js";
 
 /** Between two drawings of points that the stream brings. */
 const REDRAW_INTERVAL_MS = 500;
 const MAX_POINTS = 1000;
 const MAX_EXPORTED = 100_000;
+/** After which a script that prints metrics has usually printed some. */
+const HINT_AFTER_SECONDS = 60;
 
 export class JobCharts {
   #jobId;
@@ -33,6 +37,10 @@ export class JobCharts {
   #resumedFrom = new Map();
   /** @type {Map<string, number>} byte up to which the stream has delivered each file of metrics */
   #received = new Map();
+  /** @type {Map<string, HTMLAnchorElement>} by metric, the link to its latest line in the output */
+  #lines = new Map();
+  /** @type {Attempt[]} */
+  #attempts = [];
   /** The names and points have been requested at least once. */
   #isRequested = false;
   #redraw = new Throttle(() => this.#draw(), REDRAW_INTERVAL_MS);
@@ -48,6 +56,7 @@ export class JobCharts {
   /** @param {Attempt[]} attempts */
   setAttempts(attempts) {
     this.#resumedFrom = resumeSteps(attempts);
+    this.#attempts = attempts;
     this.#redraw.now();
   }
 
@@ -56,6 +65,7 @@ export class JobCharts {
     this.#isRequested = true;
     const { items } = await call("GET /jobs/{job_id}/metrics/names", { job_id: this.#jobId });
     this.#metrics.addNames(items.map(({ name }) => name));
+    items.forEach((item) => this.#showLine(item));
     this.#picker.show(this.#metrics.names());
     await this.#fetch(this.#picker.chosen);
   }
@@ -67,10 +77,7 @@ export class JobCharts {
     this.#received.set(key, Math.max(received, end));
     if (!this.#isRequested) return; // the first answer has these points, too
     if (offset > received) this.load().catch(warn("the metrics"));
-    if (this.#metrics.append(attempt, points)) {
-      this.#picker.show(this.#metrics.names());
-      this.#fetchMissing();
-    }
+    if (this.#metrics.append(attempt, points)) this.load().catch(warn("the metrics"));
     this.#redraw.soon();
   }
 
@@ -91,8 +98,9 @@ export class JobCharts {
   }
 
   #draw() {
-    if (!this.#metrics.names().length) return;
+    if (!this.#metrics.names().length) return this.#showHint();
     this.#section.hidden = false;
+    byId("no-metrics").hidden = true;
     const style = this.#picker.style;
     const charts = this.#picker.chosen.map((name) => ({ name, parts: this.#metrics.parts(name, this.#resumedFrom) }));
     this.#axis.setPoints(charts.flatMap(({ parts }) => parts.flatMap(({ kept, replayed }) => [...kept, ...replayed])));
@@ -104,11 +112,32 @@ export class JobCharts {
     );
   }
 
+  /** Say how to get curves, once the script has printed none for a while. */
+  #showHint() {
+    const latest = this.#attempts.at(-1);
+    const isLate = latest && (latest.ended_at !== null || (secondsSince(latest.started_at) ?? 0) > HINT_AFTER_SECONDS);
+    this.#section.hidden = byId("no-metrics").hidden = !isLate || !this.#isRequested;
+  }
+
+  /** @param {MetricName} metric of which a value that was read from the output is marked, with a link to its line */
+  #showLine({ name, printed }) {
+    const link = this.#lineOf(name);
+    link.hidden = printed === null;
+    if (printed) link.href = linkTo(printed);
+  }
+
+  /** @param {string} name */
+  #lineOf(name) {
+    const link = this.#lines.get(name) ?? h("a", { class: "muted", hidden: true, "aria-label": `Show ${name} in the output` }, "from the output");
+    this.#lines.set(name, link);
+    return link;
+  }
+
   /** @param {string} name @param {LineChart} chart */
   #tools(name, chart) {
     const button = (/** @type {string} */ format, /** @type {() => Promise<void>} */ save) =>
       h("button", { type: "button", class: "link", "aria-label": `Save ${name} as ${format}`, onclick: () => void save() }, format);
-    return h("span", { class: "links" }, button("CSV", () => this.#saveCsv(name)), button("PNG", () => this.#savePng(name, chart)));
+    return h("span", { class: "links" }, this.#lineOf(name), button("CSV", () => this.#saveCsv(name)), button("PNG", () => this.#savePng(name, chart)));
   }
 
   /** @param {string} name */
