@@ -97,7 +97,7 @@ Series = dict[str, list[Point]]
 _Files = tuple[tuple[tuple[Path, object], ...], ...]  # by attempt, each with its version
 
 
-class PrintedLine(NamedTuple):
+class PrintedAt(NamedTuple):
     """Where in a log the line with a value begins."""
 
     rank: int
@@ -113,7 +113,7 @@ class MetricLine(NamedTuple):
     at: float  # seconds since the epoch
     values: dict[str, float | None]
     end: int
-    printed: PrintedLine | None = None  # of a value that was read from the output
+    printed: PrintedAt | None = None  # of a value that was read from the output
 
 
 def metric_files(run_dir: RunDir, attempt: int) -> list[Path]:
@@ -176,7 +176,7 @@ class LatestValue(NamedTuple):
 
     step: int
     value: float | None
-    printed: PrintedLine | None
+    printed: PrintedAt | None
 
 
 def read_attempt_latest(run_dir: RunDir, attempt: int) -> dict[str, LatestValue]:
@@ -263,10 +263,10 @@ def _parse(value: dict[str, Any], end: int) -> MetricLine | None:
         return None
 
 
-def _printed(value: Any) -> PrintedLine | None:
+def _printed(value: Any) -> PrintedAt | None:
     match value:
         case [int(rank), "stdout" | "stderr" as stream, int(offset)] if 0 <= rank < MAX_RANKS and _is_offset(offset):
-            return PrintedLine(rank, stream, offset)
+            return PrintedAt(rank, stream, offset)
     return None
 
 
