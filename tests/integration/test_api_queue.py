@@ -91,7 +91,7 @@ def test_recipes_are_listed_with_their_options(server: ApiServer) -> None:
     assert found["ddp"]["title"] == "Train on several ranks with DistributedDataParallel"
     options = {option["name"]: option for option in found["ddp"]["options"]}
     assert options["epochs"]["default"] == "20"
-    assert options["model"]["choices"] == ["small-resnet", "resnet34", "lenet", "transformer"]
+    assert options["model"]["choices"] == ["small-resnet", "resnet34", "lenet", "convnet", "transformer"]
     assert options["no-shuffle"]["is_flag"] is True
     assert options["batch-size"]["default"] is None
     assert {option["name"]: option["default"] for option in found["rl"]["options"]}["lr"] == "0.01"

@@ -205,7 +205,7 @@ def test_a_job_whose_forked_keeper_ended_before_its_first_attempt_starts_cold(
     launcher = KeeperLauncher(Home(home), machine, packages, spares=spares)
     run = Home(home).run_dir(job.id)
     run.code.mkdir(parents=True)
-    start(spares, default_keys(packages, machine, Isolation())[0])
+    start(spares, default_keys(sys.executable, packages, machine, Isolation())[0])
     keeper = launcher(job)
     assert isinstance(keeper, ForkedKeeper)
     (run.code / "stop").touch()
@@ -223,7 +223,7 @@ def test_a_server_begins_with_spare_keepers_for_jobs_without_variables_of_their_
     machine, job = cpu_machine(2), a_job(max_ranks=ranks, devices=["cpu:0", "cpu:1"])
     environment = keeper_environment(job, home, machine.slots)
     environment |= Isolation().tmp_environment(Home(home).run_dir(job.id), environment)
-    assert default_keys(home, machine, Isolation())[2 - ranks] == spare_key(sys.executable, environment)
+    assert default_keys(sys.executable, home, machine, Isolation())[2 - ranks] == spare_key(sys.executable, environment)
 
 
 def test_the_least_recently_used_is_removed_and_none_is_kept_when_memory_is_short() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from job_examples import cpu_machine, gpu_machine
 from rekindle_service.config.settings import Quota
 from rekindle_service.jobs.quotas import Quotas
-from rekindle_service.scheduler.allocation import UNKNOWN, Allocation, AllocationState, Holder, reserve
+from rekindle_service.scheduler.allocation import Allocation, AllocationState, Holder, reserve
+from rekindle_service.scheduler.durations import UNKNOWN
 from rekindle_service.store.tables import Job
 from simulation.virtual_time import Simulation, held_by_owner, reference
 from simulation.workload import TraceJob, lab_trace, read_swf

@@ -91,11 +91,9 @@ class Settings(RetentionRules, ClientSettings, extra="forbid"):
     deploy/README.md. Default: no proxy."""
     port: int = Field(8700, ge=0, le=65535)
     """TCP port to listen on; 0 takes any free one."""
-    python: str | None = Field(
-        None,
-        description="Python interpreter, by its absolute path, of jobs that name none and were not submitted from an "
-        "environment with torch. Default: the one that runs the server.",
-    )
+    python: str | None = None
+    """Python interpreter, by its absolute path, of jobs that name none and were not submitted from an environment with
+    torch. Default: the one that runs the server."""
     cpu_slots: int = Field(default_factory=usable_cores, ge=0, le=1024)
     """Number of CPU ranks that may run at once; may exceed the cores. Default: the usable cores."""
     exclude_devices: str = ""

@@ -5,7 +5,6 @@ job may have any of these slots only if it ends before that time. So none starts
 Times are in seconds from now.
 """
 
-import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -27,11 +26,10 @@ from rekindle_service.machine.slots import (
     slots_with_room,
 )
 from rekindle_service.scheduler import waiting_reasons
-from rekindle_service.scheduler.durations import DISPLACED_SECONDS
+from rekindle_service.scheduler.durations import DISPLACED_SECONDS, UNKNOWN
 from rekindle_service.scheduler.preemption import may_stop
 from rekindle_service.store.tables import Job
 
-UNKNOWN = math.inf
 SHOWN_POSITIONS = 200
 """Queue positions that are shown; with more of them, every start would rewrite all rows."""
 

@@ -1,5 +1,6 @@
 """How long jobs run: by their time limits, and as measured of like-named jobs of the same owner."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from rekindle_service.job_wording import like_name
 from rekindle_service.store.mutations import is_stopping
 from rekindle_service.store.tables import Job
 
+UNKNOWN = math.inf  # seconds until something that nobody knows
 _MEASURED = 10  # latest jobs of a name that count
 _KEPT_NAMES = 2000
 DISPLACED_SECONDS = 30.0  # in which a job that is stopped for another has saved and left its slots

@@ -1,6 +1,7 @@
 """Why a queued job waits, each in one sentence without its full stop. Pure."""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from rekindle.contract.job import JobSpec
 from rekindle.contract.job_options import LinkRule
@@ -8,8 +9,11 @@ from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.job_wording import HELD, STATE_PHRASES
 from rekindle_service.launch.registry import takes_slots
 from rekindle_service.machine.slots import Machine
-from rekindle_service.scheduler.allocation import UNKNOWN, Reservation
+from rekindle_service.scheduler.durations import UNKNOWN
 from rekindle_service.store.tables import Job
+
+if TYPE_CHECKING:
+    from rekindle_service.scheduler.allocation import Reservation
 
 DISK_SPACE = "disk space: "
 
@@ -112,13 +116,13 @@ def lack(spec: JobSpec, free: int) -> str:
     return f"{requested(spec)}, {free} free"
 
 
-def first_in_line(job: Job, free: int, made: Reservation) -> str:
+def first_in_line(job: Job, free: int, made: "Reservation") -> str:
     """What a job with a reservation lacks, and which job has to end."""
     ends = "" if made.at == UNKNOWN or made.last is None else f", until #{made.last.number} ends"
     return lack(job.spec, free) + ends
 
 
-def behind(job: Job, free: int, before: Reservation) -> str:
+def behind(job: Job, free: int, before: "Reservation") -> str:
     """Why a job after one with a reservation waits: ``after #24, which needs 3 slots`` where it would fit."""
     first = f"after #{before.job.number}"
     if free < job.spec.min_devices:
