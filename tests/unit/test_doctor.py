@@ -216,6 +216,14 @@ def test_the_latest_verified_snapshot_is_named_and_damaged_ones_are_a_warning() 
     assert "damaged: step 45" in finding.detail
 
 
+def test_a_checkpoint_that_the_script_wrote_in_this_job_is_what_it_resumes_from() -> None:
+    own = {"path": "out/model.pt", "bytes": 9, "written_at": None, "complete": True, "attempt": 1, "loaded": None}
+    for incomplete in ({**own, "complete": False}, {**own, "attempt": 0}):
+        assert job_checks.snapshots([], [incomplete]).level is Level.WARNING
+    finding = job_checks.snapshots([], [{**own, "complete": False, "path": "torn.pt"}, own])
+    assert (finding.level, "out/model.pt" in finding.detail) == (Level.OK, True)
+
+
 def test_a_rank_whose_recorder_is_silent_stands_out() -> None:
     assert job_checks.collectives({0: None, 1: None}).level is Level.OK
     assert job_checks.collectives({0: 41, 1: 41}).level is Level.OK

@@ -7,7 +7,7 @@ from rekindle.contract.rank_traces import last_collective
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.cli import formatting
 from rekindle_service.cli.checks import Finding, ok, problem, warning
-from rekindle_service.client import Client, Job, ProblemError, Rank, Snapshot
+from rekindle_service.client import Checkpoint, Client, Job, ProblemError, Rank, Snapshot
 from rekindle_service.config.home import Home
 from rekindle_service.sanitize import sanitize_line
 
@@ -27,7 +27,7 @@ def check_job(client: Client, job: Job, home: Home | None) -> list[Finding]:
         findings.append(
             collectives({rank["rank"]: last_collective(attempt.rank(rank["rank"]), on_gpu=True) for rank in ranks})
         )
-    return [*findings, snapshots(client.snapshots(job["id"])["items"])]
+    return [*findings, snapshots(client.snapshots(job["id"])["items"], job["checkpoints"])]
 
 
 def stacks(client: Client, job: Job) -> list[tuple[int, str]]:
@@ -94,11 +94,14 @@ def collectives(counts: dict[int, int | None]) -> Finding:
     return ok("collectives", listed)
 
 
-def snapshots(found: Sequence[Snapshot]) -> Finding:
-    """``found``: latest first."""
+def snapshots(found: Sequence[Snapshot], checkpoints: Sequence[Checkpoint] = ()) -> Finding:
+    """What the job resumes from; ``found`` and the script's own ``checkpoints`` come latest first."""
     good = next((snapshot for snapshot in found if snapshot["verified"]), None)
+    own = next((each for each in checkpoints if each["complete"] and each["attempt"]), None)
+    if good is None and own is not None:
+        return ok("snapshot", f"none; the script's own checkpoint is {formatting.checkpoint(own)}")
     if good is None:
-        advice = "After a failure the job restarts from the beginning, unless its script saves checkpoints itself."
+        advice = "After a failure the job restarts from the beginning, unless its script loads a checkpoint of its own."
         return warning("snapshot", "no verified snapshot", advice)
     detail = f"the latest verified one is of step {good['step']}, {formatting.clock(good['created_at'])}"
     bad = [str(snapshot["step"]) for snapshot in found if not snapshot["verified"]]
