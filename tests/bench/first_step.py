@@ -91,10 +91,17 @@ def run_served(client: Client, directory: Path, result: Path) -> None:
 
 def await_spare() -> None:
     """Until one waits for requests; prints its memory."""
-    while not (spares := [each for each in psutil.Process().children(recursive=True) if each.name() == SPARE]):
+    while not (spares := list(filter(_is_spare, psutil.Process().children(recursive=True)))):
         time.sleep(0.2)
     memory = spares[0].memory_full_info()
     print(f"spare keeper: {memory.rss / MIB:.0f} MiB resident, of which {memory.uss / MIB:.0f} MiB are its own")
+
+
+def _is_spare(process: psutil.Process) -> bool:
+    try:
+        return process.name() == SPARE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def report(times: dict[str, list[Times]]) -> None:
