@@ -180,8 +180,8 @@ class JobAttempts:
         self._job, self._store = job, state.store
         self.numbers = known_attempts(state.store, run_dir)
 
-    def find(self, requested: int | None) -> AttemptInfo:
-        """The requested attempt, by default the latest. Raises ApiError (404)."""
+    def number(self, requested: int | None) -> int:
+        """The number of the requested attempt, by default of the latest. Raises ApiError (404)."""
         name = quoted_label(self._job.name, self._job.number)
         if not self.numbers:
             detail = f"{name} has no attempt yet: it {STATE_PHRASES[self._job.state]}"
@@ -190,11 +190,16 @@ class JobAttempts:
         if number not in self.numbers:
             detail = f"{name} has no attempt {number}; it has {_range('attempt', self.numbers)}"
             raise ApiError(404, "unknown-attempt", detail)
+        return number
+
+    def find(self, requested: int | None) -> AttemptInfo:
+        """The requested attempt, by default the latest, in full. Raises ApiError (404)."""
+        number = self.number(requested)
         return self._store.attempt(self._job.id, number) or AttemptInfo(number)
 
     def chosen(self, requested: int | None) -> list[int]:
         """The requested attempt, by default all, ascending. Raises ApiError (404)."""
-        return self.numbers if requested is None else [self.find(requested).number]
+        return self.numbers if requested is None else [self.number(requested)]
 
 
 AttemptsDep = Annotated[JobAttempts, Depends()]

@@ -211,9 +211,10 @@ def search_logs(
     wanted, streams = _wanted(q, regex=regex), STREAMS if stream is None else (stream,)
     items: list[RankMatches] = []
     searched: list[AttemptMatches] = []
-    latest, numbers = attempts.find(attempt), attempts.chosen(attempt)
-    ranks = {number: run_dir.attempt(number).rank_numbers() for number in reversed(numbers)}
+    latest_number = attempts.number(attempt)
+    ranks = {number: run_dir.attempt(number).rank_numbers() for number in reversed(attempts.chosen(attempt))}
     if rank is not None and not any(rank in each for each in ranks.values()):
+        latest = attempts.find(latest_number)
         require_rank(job, latest, rank_numbers(run_dir, latest), [rank])
     for each in ranks:
         found: list[RankMatches] = []
