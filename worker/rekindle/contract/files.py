@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import hashlib
 import json
 import os
 import tempfile
@@ -200,3 +201,15 @@ def can_punch_holes(directory: Path) -> bool:
         except OSError:
             return False
     return True
+
+
+def source_digest(package: Path) -> str:
+    """Hash of the names and contents of a package's files, apart from compiled ones.
+
+    The worker side is a directory on the path of jobs, and has no other version.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*")):
+        if path.is_file() and path.parent.name != "__pycache__":
+            digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]

@@ -3,7 +3,6 @@ lost one is launched again.
 """
 
 import errno
-import hashlib
 import json
 import os
 import select
@@ -23,7 +22,7 @@ from typing import Any, Self
 
 from rekindle.contract.cores import Affinity
 from rekindle.contract.environment import AFFINITY, RUN_DIR, clean_environment
-from rekindle.contract.files import check_free_space, fsync_directory
+from rekindle.contract.files import check_free_space, fsync_directory, source_digest
 from rekindle.contract.job import JobSpec
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.paths import RunDir
@@ -164,9 +163,9 @@ def prepare_worker_copy(home: Home) -> Path:
     if spec is None or spec.submodule_search_locations is None:
         raise ModuleNotFoundError(f"the package rekindle is not installed together with the service in {sys.prefix}")
     package = Path(spec.submodule_search_locations[0])
-    digest = _digest(package)
+    digest = source_digest(package)
     target = home.worker_copies / digest
-    if _digest(target / "rekindle") == digest:
+    if source_digest(target / "rekindle") == digest:
         return target
     home.worker_copies.mkdir(mode=0o755, exist_ok=True)
     home.worker_copies.chmod(0o755)  # jobs may run as other users; the home decides who gets here
@@ -190,15 +189,6 @@ def remove_worker_copies(current: Path) -> None:
 
 
 _TEMPORARY = shutil.ignore_patterns("*.pyc.*")  # of an interpreter that compiles a module just now
-
-
-def _digest(package: Path) -> str:
-    """Hash of the names and contents of its files, apart from compiled ones."""
-    digest = hashlib.sha256()
-    for path in sorted(package.rglob("*")):
-        if path.is_file() and path.parent.name != "__pycache__":
-            digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
 
 
 _EVIDENCE_BYTES = 4000  # of the end of a keeper's log

@@ -4,7 +4,6 @@ Started by the coordinator, one per node, through ``node_start``. Like the keepe
 imported and forks the agents; it decides nothing, and writes nothing of the job but what concerns its own ranks.
 """
 
-import hashlib
 import os
 import platform
 import secrets
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import rekindle
 from rekindle.contract.environment import NODE
+from rekindle.contract.files import source_digest
 from rekindle.contract.job import JobSpec
 from rekindle.contract.processes import descendants, forbid_core_dumps, set_child_subreaper, set_process_name
 from rekindle.contract.run_dir.attempt_samples import UsageSample
@@ -323,15 +323,6 @@ def _find_coordinator(run_dir: RunDir, launch: int) -> Coordinator:
             )
         time.sleep(0.1)
     return found
-
-
-def source_digest(package: Path) -> str:
-    """Hash of all modules below ``package``: the worker side is a directory on the path, and has no other version."""
-    digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        digest.update(f"{path.relative_to(package)}\0".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:10]
 
 
 def _log(message: str) -> None:
