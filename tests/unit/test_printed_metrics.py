@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rekindle.keeper.observers.planned_length import UNKNOWN_LENGTH, PlannedLength, planned_length
 from rekindle.keeper.observers.printed_lines import LineReader
 from rekindle.keeper.observers.printed_series import MAX_NAMES, LogPlace, PrintedSeries
 
@@ -44,8 +45,10 @@ def read_cases(path: Path) -> Iterator[Case]:
         yield case
 
 
-def read_series(lines: list[str]) -> tuple[PrintedSeries, dict[str, list[float]]]:
-    reader, series = LineReader(), PrintedSeries()
+def read_series(
+    lines: list[str], planned: PlannedLength = UNKNOWN_LENGTH
+) -> tuple[PrintedSeries, dict[str, list[float]]]:
+    reader, series = LineReader(), PrintedSeries(planned)
     found = defaultdict(list)
     for number, line in enumerate(lines):
         if (read := reader.read(line)) is not None:
@@ -108,6 +111,58 @@ DONE = [
 @pytest.mark.parametrize(("line", "numbers", "done"), DONE)
 def test_the_share_that_is_done_is_known_only_where_the_lines_say_so(line: str, numbers: range, done: float) -> None:
     series, _ = read_series([line.format(number) for number in numbers])
+    assert series.progress() == (None if done is None else pytest.approx(done))
+
+
+SOURCE = """
+parser.add_argument("total_epochs", type=int, help="(how many)")
+parser.add_argument('save_every', type=int)
+parser.add_argument("-b", "--batch_size", default=32, type=int)
+"""
+PLANNED = [
+    (["--epochs", "15"], "", (15, None)),
+    (["-j", "4", "--max_iters=80"], "", (None, 80)),
+    (["trainer.max_epochs=20", "lr=0.1"], "", (20, None)),
+    (["--epochs", "3", "--epochs", "5"], "", (5, None)),
+    (["20", "1"], SOURCE, (20, None)),
+    (["--batch_size", "8", "20", "1"], SOURCE, (None, None)),  # 8 may be the value of the option, or not
+    ([], "p.add_argument('--epochs', default=90, type=int, metavar='N')", (90, None)),
+    (["--epochs", "5"], "p.add_argument('--epochs', default=90, type=int)", (5, None)),
+    ([], "p.add_argument('--max-steps', type=int, default=-1); p.add_argument('--epochs', default=3)", (3, None)),
+    (["--epochs", "3", "--max_steps", "60"], "", (None, None)),  # whichever comes first
+    (["--num-steps", "128", "--update-epochs", "4", "--warmup-steps", "9", "--steps-per-epoch", "3"], "", (None, None)),
+    (["--epochs", "many"], "", (None, None)),
+    (["--epochs", "9" * 5000, "--epochs=\N{SUPERSCRIPT TWO}"], "", (None, None)),
+    (["--epochs"], "x.add_argument(" * 10_000, (None, None)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "source", "length"), PLANNED)
+def test_the_arguments_say_how_long_the_training_is(
+    args: list[str], source: str, length: tuple[int | None, int | None], tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(source)
+    assert planned_length(args, tmp_path / "train.py") == PlannedLength(*length)
+    assert planned_length([], tmp_path / "missing.py") == UNKNOWN_LENGTH
+
+
+BY_PLAN = [
+    ("Epoch {0} loss 0.1", range(1, 4), PlannedLength(epochs=4), 0.75),
+    ("Epoch: [{0}][5/10] Loss 0.1", range(3), PlannedLength(epochs=4), 0.625),
+    ("Epoch {0}/6 loss 0.1", range(1, 4), PlannedLength(epochs=4), 0.5),  # the line knows better
+    ("Epoch {0} loss 0.1", range(1, 7), PlannedLength(epochs=4), None),  # the arguments mean something else
+    ("iter {0}: loss 1", range(31), PlannedLength(steps=60), 0.5),
+    ("iter {0}: loss 1", range(61), PlannedLength(steps=30), None),
+    ("Epoch 2 step {0}: loss 1", range(31), PlannedLength(steps=60), None),  # perhaps of each epoch
+    (" 45%|#| {0}/100 [00:10<00:12,  4.10it/s, loss=0.1]", range(51), PlannedLength(steps=60), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "numbers", "planned", "done"), BY_PLAN)
+def test_lines_without_a_total_get_that_of_the_arguments(
+    line: str, numbers: range, planned: PlannedLength, done: float | None
+) -> None:
+    series, _ = read_series([line.format(number) for number in numbers], planned)
     assert series.progress() == (None if done is None else pytest.approx(done))
 
 

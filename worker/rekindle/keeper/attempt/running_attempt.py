@@ -111,9 +111,7 @@ class RunningAttempt:
         self._dir.ranks.mkdir(parents=True, exist_ok=True)
         if self._observes:
             spec, ranks = self._plan.spec, range(self._plan.world_size)
-            self._script = ScriptObserver(
-                self._run_dir, self._plan.number, spec.watch, self._record, ranks, metrics=spec.printed_metrics
-            )
+            self._script = ScriptObserver(self._run_dir, self._plan.number, spec, self._record, ranks)
         self._processes.start()
 
     def _watch_until_ending(self) -> Ending:

@@ -16,6 +16,7 @@ from pathlib import Path
 from rekindle.contract.run_dir.paths import STREAMS, AttemptDir
 from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.contract.safe_open import open_regular, regular_size
+from rekindle.keeper.observers.planned_length import UNKNOWN_LENGTH, PlannedLength
 from rekindle.keeper.observers.printed_lines import LineReader
 from rekindle.keeper.observers.printed_series import LogPlace, PrintedPoint, PrintedSeries
 from rekindle.training.reporter import MetricLog
@@ -66,10 +67,17 @@ class _Written:
 class PrintedOutput:
     """Reads the output of one attempt. ``step`` and ``epoch`` are None while nothing is known."""
 
-    def __init__(self, attempt_dir: AttemptDir, ranks: Collection[int], *, copies: bool = True) -> None:
+    def __init__(
+        self,
+        attempt_dir: AttemptDir,
+        ranks: Collection[int],
+        planned: PlannedLength = UNKNOWN_LENGTH,
+        *,
+        copies: bool = True,
+    ) -> None:
         """``copies``: metrics are copied to ``attempt_dir.printed``; else only the progress is read."""
         self._path, self._log = attempt_dir.printed, MetricLog(attempt_dir.printed)
-        self._ranks, self._copies = sorted(ranks), copies
+        self._ranks, self._planned, self._copies = sorted(ranks), planned, copies
         self._logs = {
             rank: [_Log(rank, stream, attempt_dir.rank(rank).log(stream)) for stream in STREAMS] for rank in self._ranks
         }
@@ -143,7 +151,7 @@ class PrintedOutput:
             log.reader.skip()
             data = b"\n" * (skipped := data.find(b"\n") + 1) + data[skipped:]
         log.offset = begin + (whole or (len(data) if begin > log.offset else 0))
-        series = self._series.setdefault(log.rank, PrintedSeries())
+        series = self._series.setdefault(log.rank, PrintedSeries(self._planned))
         for skipped_some, offset, line in sample_lines(data[:whole], limit):
             if skipped_some:
                 log.reader.skip()

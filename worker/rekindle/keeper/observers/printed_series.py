@@ -8,6 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from rekindle.keeper.observers.planned_length import UNKNOWN_LENGTH, PlannedLength
 from rekindle.keeper.observers.printed_lines import PrintedLine
 
 TIMES = 3  # that a form of line must show a metric
@@ -86,7 +87,9 @@ class _Form:
 class PrintedSeries:
     """Curves and progress by the lines of one rank. ``step`` and ``epoch`` are None while nothing is known."""
 
-    def __init__(self) -> None:
+    def __init__(self, planned: PlannedLength = UNKNOWN_LENGTH) -> None:
+        """``planned`` counts for lines that do not say how long the training is."""
+        self._planned = planned
         self._patterns: OrderedDict[tuple[str, str], _Pattern] = OrderedDict()  # by form and metric
         self._heads: dict[str, str] = {}  # by series: the form of its lines
         self._logs: dict[str, _Log] = {}  # by stream
@@ -248,12 +251,18 @@ class PrintedSeries:
         line = form.line
         if line is None or not form.growths or form.restarts:
             return None
-        if line.epoch is not None and line.epochs and line.epoch <= line.epochs:
+        epochs = line.epochs or self._planned.epochs
+        if line.epoch is not None and epochs and line.epoch <= epochs:
             first = 0 if form.starts_at == 0 else 1
             done = line.epoch - first + (line.part if line.part is not None else 1.0 if not line.is_bar else first)
-            return min(max(done / line.epochs, 0.0), 1.0)
+            return min(max(done / epochs, 0.0), 1.0)
         whole = self._parts_of_epochs or not line.is_bar  # a bar may be that of one epoch
-        return min(line.step / line.steps, 1.0) if whole and line.step is not None and line.steps else None
+        if not whole or line.step is None:
+            return None
+        if line.steps:
+            return min(line.step / line.steps, 1.0)
+        steps = None if line.epoch is not None or line.is_bar else self._planned.steps
+        return line.step / steps if steps and line.step <= steps else None
 
 
 def _axis_step(log: _Log, line: PrintedLine) -> int | None:

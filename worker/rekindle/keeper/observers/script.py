@@ -3,11 +3,14 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from rekindle.contract.job import JobSpec
+from rekindle.contract.job_options import TargetKind
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.script_files import shown_path
 from rekindle.keeper.attempt_result import AttemptResult, Ending
 from rekindle.keeper.observers.checkpoints import CheckpointTracker, move_torn
+from rekindle.keeper.observers.planned_length import planned_length
 from rekindle.keeper.observers.printed_output import PrintedOutput
 
 
@@ -18,19 +21,19 @@ class ScriptObserver:
         self,
         run_dir: RunDir,
         attempt: int,
-        watch: Sequence[str],
+        spec: JobSpec,
         record: Callable[..., Any],
         ranks: Collection[int],
-        *,
-        metrics: bool,
     ) -> None:
-        """``record`` writes to the journal of the attempt. ``metrics``: those that the ranks print are copied."""
+        """``record`` writes to the journal of the attempt."""
         self._record = record
-        for checkpoint, target in move_torn(run_dir, watch):
+        for checkpoint, target in move_torn(run_dir, spec.watch):
             paths = {"path": shown_path(checkpoint.path, run_dir.code), "moved_to": shown_path(target, run_dir.code)}
             record(RecordType.CHECKPOINT_TORN, **paths, written_by=checkpoint.attempt)
-        self._tracker = CheckpointTracker(run_dir, attempt, watch)
-        self._printed = PrintedOutput(run_dir.attempt(attempt), ranks, copies=metrics)
+        self._tracker = CheckpointTracker(run_dir, attempt, spec.watch)
+        script = run_dir.code / spec.target if spec.kind is TargetKind.SCRIPT else None
+        length = planned_length(spec.args, script)
+        self._printed = PrintedOutput(run_dir.attempt(attempt), ranks, length, copies=spec.printed_metrics)
         self._loaded: str | None = None
 
     @property
