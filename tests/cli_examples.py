@@ -79,6 +79,7 @@ def attempt(number: int = 1, **changes: Any) -> Any:
         "ranks_running_at": "2026-01-02T03:04:07Z",
         "ended_at": "2026-01-02T03:05:00Z",
         "outcome": outcome(),
+        "start": "from the start",
         "resumed_from_step": None,
         "resumed_from_path": None,
         "last_step": 133,

@@ -9,7 +9,7 @@ import errno
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ class Submission:
     max_priority: int | None = None  # the highest that its owner may give; None: any
     readable_by: str | None = None  # it may name jobs and bundles of this owner only; None: of everybody
     origin: CodeOrigin | None = None  # what ``code`` is fetched from, see ``jobs.packaging.sources``
+    revision: Mapping[str, str] = field(default_factory=dict)  # ``commit`` and ``dirty`` of a directory or bundle
 
     @property
     def code_dir(self) -> Path | None:

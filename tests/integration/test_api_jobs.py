@@ -123,6 +123,8 @@ def test_a_wrong_field_is_answered_with_field_rule_value_and_hint(server: ApiSer
         ({"code": {"path": "/" + "y" * 300}}, "code.path", "255 bytes"),
         ({"code": {}}, "code", "exactly one of path, bundle and git must be given, not none"),
         ({"code": {"path": "/", "ref": "main"}}, "code", "ref requires git"),
+        ({"code": {"git": "https://h/r", "commit": "0" * 40}}, "code", "commit requires path or bundle"),
+        ({"code": {"path": "/", "commit": "--all"}}, "code.commit", "[0-9a-f]"),
         ({"code": {"path": "/", "bundle": "x"}}, "code", "exactly one of path, bundle and git must be given"),
         ({"after": ["nonesuch12"]}, "after", "jobs that exist"),
         ({"snapshot": {"keep": 0}}, "snapshot.keep", "greater than or equal to 1"),
@@ -137,6 +139,13 @@ def test_a_wrong_field_is_answered_with_field_rule_value_and_hint(server: ApiSer
         assert any(rule in error["rule"] for error in errors), (fields, errors)
         assert all(set(error) == {"field", "rule", "value", "hint"} for error in errors)
     assert run_ids(server) == before
+
+
+def test_the_commit_that_a_client_names_is_recorded(server: ApiServer, body: dict[str, Any], code: Path) -> None:
+    for sent, stored in (({"dirty": True}, {"dirty": "yes"}), ({"dirty": False}, {})):
+        request = {**body, "script": "train.py", "code": {"path": str(code), "commit": "0a" * 20, **sent}}
+        job = server.api.post(JOBS, json=request).json()
+        assert job["code"] == {"path": str(code), "commit": "0a" * 20, **stored}
 
 
 def test_a_wrong_name_or_value_is_answered_with_a_better_one(server: ApiServer) -> None:

@@ -31,6 +31,9 @@ for x in range(3):
 """
 
 
+KILLED = Outcome(OutcomeClass.SIGNAL, "Rank 1 was killed by SIGKILL.", rank=1, signal="SIGKILL")
+
+
 class Story:
     """A job with ranks 0 and 1 whose attempts the test plays."""
 
@@ -43,11 +46,12 @@ class Story:
         self.job = answer.json()
         self.run_dir: RunDir = server.run_dir(self.job)
 
-    def fail(self, outcome: Outcome, *, attempt: int = 1, state: JobState = JobState.FAILED) -> None:
-        """End this attempt and the job; the attempts before it failed by signals."""
+    def fail(
+        self, outcome: Outcome, *, attempt: int = 1, state: JobState = JobState.FAILED, before: Outcome = KILLED
+    ) -> None:
+        """End this attempt and the job; those ``before`` it failed by signals."""
         row = self.server.state.store.job(self.job["id"])
         assert row is not None
-        before = Outcome(OutcomeClass.SIGNAL, "Rank 1 was killed by SIGKILL.", rank=1, signal="SIGKILL")
         attempts = {
             number: AttemptInfo(
                 number, run=1, started_at=float(number), ended_at=number + 0.5,
@@ -90,6 +94,18 @@ def raised(traceback: str = "", **fields: Any) -> Outcome:
 @pytest.fixture
 def story(shared_server: ApiServer, code: Path) -> Story:
     return Story(shared_server, code)
+
+
+@pytest.mark.parametrize(("line", "repeated"), [(6, True), (7, False)])
+def test_the_same_exception_at_the_same_line_twice_is_named(
+    shared_server: ApiServer, code: Path, line: int, repeated: bool
+) -> None:
+    story = Story(shared_server, code)
+    story.fail(raised(), attempt=2, before=raised(line=line))
+    found = story.read()
+    assert found["repeated"] is repeated
+    assert found["next_step"].startswith("The attempt before ended by the same exception") is repeated
+    assert story.read(attempt=1)["repeated"] is False
 
 
 def test_a_failure_shows_the_users_frames_first_with_the_lines_around_them(story: Story) -> None:

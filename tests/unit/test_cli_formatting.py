@@ -102,7 +102,7 @@ def test_the_summary_names_outcome_attempts_and_time() -> None:
 
 
 def test_the_history_shows_how_every_attempt_started_and_why_it_ended() -> None:
-    second = attempt(2, state="running", ended_at=None, outcome=None, resumed_from_step=120)
+    second = attempt(2, state="running", ended_at=None, outcome=None, start="resumed from the snapshot of step 120")
     lines = list(history([attempt(reason="first failure after progress: again at once"), second]))
     assert lines[0].endswith("ranks 2 on cpu:0, cpu:1, from the start")
     assert lines[1:4] == [
@@ -110,7 +110,7 @@ def test_the_history_shows_how_every_attempt_started_and_why_it_ended() -> None:
         "    reached step 133; 13 steps replayed",
         "    then: first failure after progress: again at once",
     ]
-    assert lines[4].endswith("resumed from step 120")
+    assert lines[4].endswith("resumed from the snapshot of step 120")
     assert lines[5] == "    running"
     now = datetime.now(UTC)
     for ahead, shown in ((3600, True), (-1, False)):

@@ -1,6 +1,7 @@
 """The words after `rekindle submit` become the right request."""
 
 import dataclasses
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,20 @@ def test_code_from_git_needs_no_directory_and_excludes_other_sources() -> None:
         source_code.locate("script", "train", Path("src"), git=url, ref=None)
     with pytest.raises(typer.BadParameter, match="a recipe brings its own code"):
         source_code.locate("recipe", "train", None, git=url, ref=None)
+
+
+def test_the_commit_of_a_directory_is_sent_and_whether_tracked_files_differ_from_it(tmp_path: Path) -> None:
+    assert source_code.revision(tmp_path) == source_code.revision(tmp_path / "none") == {}
+    script = tmp_path / "project" / "train.py"
+    script.parent.mkdir()
+    script.write_text("1")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"], ["tag", "v1"]):
+        subprocess.run([*git, *words], check=True)
+    clean = source_code.revision(script.parent)
+    assert (len(clean["commit"]), clean["dirty"]) == (40, False)
+    script.write_text("2")
+    assert source_code.revision(script.parent) == {**clean, "dirty": True}
 
 
 def test_a_dry_run_fits_80_columns_and_names_the_jobs_that_would_be_stopped_as_far_as_they_may_be_seen() -> None:

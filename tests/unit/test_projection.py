@@ -190,6 +190,13 @@ def test_faults_skipped_snapshots_and_stragglers_become_events(job, records, kin
     assert ways(effect) == ["running"]
 
 
+def test_nothing_is_rolled_back_to_a_snapshot_that_is_missing(job, records):
+    rollback = {"run": 1, "step": 40}
+    events = project(job, [], records(("rolled_back", rollback), ("rolled_back", {**rollback, "missing": True}))).events
+    assert [each.kind for each in events] == ["rolled_back", "snapshot_skipped"]
+    assert events[1].sentence == "there is no snapshot of step 40 any more: the job continues from its latest one"
+
+
 def test_a_stall_is_shown_while_it_lasts_and_its_time_is_kept(job, records):
     found = {"sentence": "rank 1 sleeps", "since": 1.5, "hung_at": 30.0, "rank": 1}
     began = [attempt_started(1), ranks_running(1), ("stalled", {"attempt": 1, **found})]

@@ -39,7 +39,7 @@ def test_repeating_it_after_a_kill_in_the_middle_ends_the_same(run_dir: RunDir) 
 
 
 def test_without_the_chosen_snapshot_nothing_is_quarantined(run_dir: RunDir) -> None:
-    assert roll_back(run_dir, 15) == []
+    assert roll_back(run_dir, 15) is None
     assert names(run_dir) == ["000000000010", "000000000020", "000000000030"]
 
 

@@ -70,7 +70,12 @@ def submission_of(body: JobCreate) -> Submission:
     path = None if code is None or code.path is None else Path(code.path)
     fetched = None if code is None or path else CodeOrigin(bundle=code.bundle, git=code.git, ref=code.ref)
     has_size = bool(body.model_fields_set & {"ranks", "devices_per_rank"})
-    return Submission(spec, path, hold=body.hold, has_size=has_size, origin=fetched)
+    revision = (
+        {}
+        if code is None or code.commit is None
+        else {"commit": code.commit} | ({"dirty": "yes"} if code.dirty else {})
+    )
+    return Submission(spec, path, hold=body.hold, has_size=has_size, origin=fetched, revision=revision)
 
 
 def _slurm_options(body: JobCreate) -> SlurmRequest | None:

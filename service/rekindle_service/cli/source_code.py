@@ -1,5 +1,6 @@
 """Which code a job takes along: a directory by its path, as an uploaded bundle, or a git repository."""
 
+import subprocess
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
@@ -14,6 +15,7 @@ from rekindle_service.client import Client, FieldProblem, ProblemError, is_local
 from rekindle_service.config.client_settings import ClientSettings
 from rekindle_service.suggestions import closest
 
+_GIT_SECONDS = 5.0
 _MAX_NAMES = 2000  # of a directory, among which the nearest is searched for
 
 Code = dict[str, Any]
@@ -98,7 +100,7 @@ def send_directory(client: Client, settings: ClientSettings, directory: Path, fi
     ``fields`` are those of the request, some of which say what is packed.
     """
     if is_local(settings):
-        return {"path": str(directory)}
+        return {"path": str(directory), **revision(directory)}
     from rekindle_service.jobs.packaging.code_copy import (
         CodeCopyError,
         pack_code,  # packing needs libraries that no other command does
@@ -122,4 +124,18 @@ def send_directory(client: Client, settings: ClientSettings, directory: Path, fi
         note(f"Uploading {directory} ({sizes})")
         archive.seek(0)
         with transfer(archive, total, "Uploading") as upload:
-            return {"bundle": client.upload_bundle(upload)}
+            return {"bundle": client.upload_bundle(upload), **revision(directory)}
+
+
+def revision(directory: Path) -> Code:
+    """The ``commit`` of a directory and whether tracked files differ from it (``dirty``); empty without git."""
+    describe = ["describe", "--always", "--dirty", "--abbrev=64", "--exclude=*"]
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(directory), "-c", "core.fsmonitor=false", *describe],
+            capture_output=True, text=True, timeout=_GIT_SECONDS, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    commit, _, dirty = found.stdout.strip().partition("-")
+    return {"commit": commit, "dirty": bool(dirty)}

@@ -26,7 +26,7 @@ class EventType(StrEnum):
     PREEMPTED = "preempted"  # a job of higher priority, which the reason names with its owner, gets the job's slots
     STRAGGLER = "straggler"  # the other ranks wait for one rank
     FAULT_INJECTED = "fault_injected"  # on request, by `rekindle chaos` or the page
-    SNAPSHOT_SKIPPED = "snapshot_skipped"  # a damaged snapshot, for the one before
+    SNAPSHOT_SKIPPED = "snapshot_skipped"  # a damaged or missing snapshot, for another one
 
 
 class NotificationTarget(BaseModel, extra="forbid", frozen=True):

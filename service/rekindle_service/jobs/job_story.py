@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from rekindle.contract.field_texts import Described
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle.contract.run_dir.attempt_history import AttemptSummary
+from rekindle.contract.run_dir.attempt_history import AttemptSummary, replayed_steps
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankError
@@ -223,6 +223,8 @@ class Story(Described):
     """Other jobs that you may read with the same exception at the same line."""
     next_step: str | None = None
     """What to do next, in a sentence; null where nothing needs to be done."""
+    repeated: bool = False
+    """Whether the attempt before ended by the same exception at the same line: a retry will probably do so, too."""
 
 
 FindSameError = Callable[[Outcome], list[SameError]]
@@ -241,11 +243,21 @@ def read_story(
     if is_last and number is None and job.outcome is not None:
         outcome = Outcome.from_json(job.outcome)
     if outcome is None:
-        return _running(attempts, attempt)
+        return _running(job, attempts, attempt)
     story = _ended(job, attempt, outcome, run_dir)
     if story.kind is StoryKind.FAILURE:
-        story = replace(story, same_error=find_same_error(outcome))
-    return replace(story, next_step=next_step(job, outcome) if is_last else None)
+        before = next((each.outcome for each in reversed(attempts) if each.number < story.attempt), None)
+        story = replace(story, same_error=find_same_error(outcome), repeated=_is_same_exception(before, outcome))
+    if not is_last or (advice := next_step(job, outcome)) is None:
+        return story
+    again = "The attempt before ended by the same exception at the same line. " if story.repeated else ""
+    return replace(story, next_step=again + advice)
+
+
+def _is_same_exception(before: Outcome | None, outcome: Outcome) -> bool:
+    if before is None or outcome.exception is None:
+        return False
+    return (before.exception, before.file, before.line) == (outcome.exception, outcome.file, outcome.line)
 
 
 def _present(job: Job, attempts: Sequence[AttemptSummary]) -> Story | None:
@@ -258,11 +270,11 @@ def _present(job: Job, attempts: Sequence[AttemptSummary]) -> Story | None:
         case JobState.STARTING:
             return Story(job.attempt, StoryKind.WAITING, "Starting", job.waiting_for or "")
         case JobState.RUNNING:
-            return _running(attempts, attempts[-1] if attempts else None)
+            return _running(job, attempts, attempts[-1] if attempts else None)
     return None
 
 
-def _running(attempts: Sequence[AttemptSummary], attempt: AttemptSummary | None) -> Story:
+def _running(job: Job, attempts: Sequence[AttemptSummary], attempt: AttemptSummary | None) -> Story:
     """The story of a running attempt, with how the one before it ended, which is why this one runs."""
     if attempt is None:
         return Story(0, StoryKind.RUNNING, "Running", "")
@@ -271,7 +283,54 @@ def _running(attempts: Sequence[AttemptSummary], attempt: AttemptSummary | None)
     sentence = f"Attempt {attempt.number} is running" + (f", resumed from step {start}." if start else ".")
     if before is not None and before.outcome is not None:
         sentence += f" Attempt {before.number}: {strip_control(before.outcome.message)}"
-    return Story(attempt.number, StoryKind.RUNNING, "Running", sentence, at=attempt.started_at)
+    return Story(
+        attempt.number, StoryKind.RUNNING, recovered(job, attempts) or "Running", sentence, at=attempt.started_at
+    )
+
+
+def recovered(job: Job, attempts: Sequence[AttemptSummary]) -> str:
+    """``Recovered 3 times, 8 steps replayed``; empty for a job that has not failed."""
+    if not job.restarts:
+        return ""
+    times = {1: "once", 2: "twice"}.get(job.restarts, f"{job.restarts} times")
+    steps = sum(replayed or 0 for replayed in replayed_steps(attempts).values())
+    return f"Recovered {times}" + (f", {steps} step{'' if steps == 1 else 's'} replayed" if steps else "")
+
+
+def start_reasons(attempts: Sequence[AttemptSummary], rollbacks: Sequence[float] = ()) -> dict[int, str]:
+    """Why each attempt began at its step, as far as it is known, by number; "" where it is not.
+
+    ``attempts`` ascend by number and are all of the job's; ``rollbacks``: when a person chose an older snapshot.
+    """
+    reasons: dict[int, str] = {}
+    before: AttemptSummary | None = None
+    for attempt in attempts:
+        since = 0.0 if before is None else before.started_at
+        on_request = any(since < at <= attempt.started_at for at in rollbacks)
+        reasons[attempt.number] = _start_reason(attempt, before, on_request=on_request)
+        before = attempt
+    return reasons
+
+
+def _start_reason(attempt: AttemptSummary, before: AttemptSummary | None, *, on_request: bool) -> str:
+    step, saved = attempt.resumed_from_step, None if before is None else before.snapshot_step
+    if step and on_request:
+        return f"rolled back on request to the snapshot of step {step}"
+    if step and before is None:
+        return f"resumed from the snapshot of step {step} of the job that it continues"
+    if step and before is not None and before.last_step is not None and step > (saved or 0):
+        return f"resumed from the copy in memory of step {step}"
+    if step:
+        unusable = f"; the one of step {saved} could not be used" if saved is not None and step < saved else ""
+        return f"resumed from the snapshot of step {step}{unusable}"
+    if attempt.resumed_from_path:
+        verb = "loaded" if before is None else "resumed from"
+        return f"{verb} its own checkpoint {strip_control(attempt.resumed_from_path)}"
+    if before is None:
+        return "from the start"
+    if attempt.last_step is None:
+        return ""
+    return "from the start: " + ("no snapshot yet" if saved is None else f"the snapshot of step {saved} was not loaded")
 
 
 def _ended(job: Job, attempt: AttemptSummary | None, outcome: Outcome, run_dir: RunDir) -> Story:

@@ -345,5 +345,6 @@ def _row(submission: Submission, spec: JobSpec, *, number: int, **columns: Any) 
 def _origin(submission: Submission) -> dict[str, str]:
     """The requested source of the code: ``path``, ``bundle``, or ``git`` with its commit."""
     if submission.origin is not None:
-        return {name: value for name, value in asdict(submission.origin).items() if value is not None}
-    return {} if submission.code_dir is None else {"path": str(submission.code_dir)}
+        known = asdict(submission.origin) | dict(submission.revision)
+        return {name: value for name, value in known.items() if value is not None}
+    return {} if submission.code_dir is None else {"path": str(submission.code_dir), **submission.revision}

@@ -38,6 +38,8 @@ class AttemptPublic(ApiModel):
     """When the attempt ended; null while it runs."""
     outcome: OutcomeJson | None
     """How the attempt ended, with the same keys as `outcome` of a job; null while it runs."""
+    start: Utf8Str
+    """Why the attempt began at its step: which snapshot, copy in memory or checkpoint; "" where that is not known."""
     resumed_from_step: int | None
     """Step of the snapshot from which the attempt resumed; null where it started from the beginning."""
     resumed_from_path: Utf8Str | None

@@ -81,7 +81,8 @@ class JobRequest(OptionFields):
     target: Target
     """Script, module or recipe that the job runs."""
     code: dict[str, str] = Field(examples=[{"path": "/home/anna/project"}])
-    """Source of the code: `path`, `bundle`, or `git` with `ref` and `commit`; empty for a recipe."""
+    """Source of the code: `path`, `bundle`, or `git` with `ref`; as far as they are known its `commit`, and `dirty`
+    (`yes`) where files differ from it. Empty for a recipe."""
     python: str
     """Absolute path of the Python interpreter of the ranks."""
     warnings: list[Utf8Str]

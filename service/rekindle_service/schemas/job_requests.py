@@ -82,10 +82,16 @@ class Code(RequestModel):
     """URL or path of a git repository that the server can clone."""
     ref: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
     """Branch, tag or full commit id in the git repository; default: its HEAD."""
+    commit: Annotated[str, StringConstraints(pattern="^[0-9a-f]{7,64}$")] | None = None
+    """Commit of the directory or bundle, as the client knows it. It is recorded, not checked."""
+    dirty: bool = False
+    """Whether tracked files of the directory or bundle differ from `commit`."""
 
     @model_validator(mode="after")
     def _has_one_origin(self) -> Self:
         require_one(self, ("path", "bundle", "git"), hint="ref requires git")
+        if self.commit is not None and self.git is not None:
+            raise PydanticCustomError("code", "commit requires path or bundle", {"hint": "name the commit by ref"})
         if self.ref is not None and self.git is None:
             raise PydanticCustomError("code", "ref requires git", {"hint": "omit it, or add git"})
         return self

@@ -182,6 +182,9 @@ def _event(record: Record) -> TimelineEvent | None:
                 f"while it was being written; moved to {record.moved_to}"
             )
             return TimelineEvent("checkpoint_torn", sentence, record.at)
+        case journal.RolledBack(step=step, missing=True):
+            sentence = f"there is no snapshot of step {step} any more: the job continues from its latest one"
+            return TimelineEvent("snapshot_skipped", sentence, record.at)
         case journal.RolledBack(step=step):
             newer = ", ".join(map(str, record.quarantined)) or "none"
             return TimelineEvent("rolled_back", f"back to the snapshot of step {step}; quarantined: {newer}", record.at)

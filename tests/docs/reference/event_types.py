@@ -33,7 +33,7 @@ HISTORY = {
     "device": "A slot of the job is not used any more: a person or a fault has taken it.",
     "pruned": "Snapshots, output or metrics were removed to free space.",
     "chaos": "A fault was injected on request.",
-    "snapshot_skipped": "A damaged snapshot was skipped for the one before.",
+    "snapshot_skipped": "A damaged snapshot was skipped for the one before, or the one to resume from was gone.",
     "checkpoint_torn": "A checkpoint of the script that was not completely written was moved away.",
     "rolled_back": "The run resumed from a snapshot that a person chose; later ones were quarantined.",
     "stalled": "An attempt makes no progress, long before that counts as a hang.",

@@ -115,7 +115,10 @@ def test_a_crash_and_the_recovery_are_shown_live(job_page: Page, job: PlayedJob)
     expect(story.get_by_role("heading", name="Attempt 1: SIGKILL in rank 1")).to_be_focused()
     attempts = job_page.locator("#attempts li")
     expect(attempts).to_have_count(2)
-    expect(attempts.nth(0)).to_contain_text("resumed from step 100")
+    expect(attempts.nth(0)).to_contain_text("resumed from the copy in memory of step 100")
+    expect(story.get_by_role("heading", name="Recovered once, 20 steps replayed")).to_have_count(0)
+    story.get_by_role("button", name="Back to the job as it is now").click()
+    expect(story.get_by_role("heading", name="Recovered once, 20 steps replayed")).to_be_visible()
     expect(attempts.nth(1)).to_contain_text("reached step 120; 20 steps replayed")
     expect(job_page.locator("#timeline [data-kind=replayed]")).to_have_attribute(
         "title", re.compile(r"attempt 1: replayed")
@@ -124,7 +127,7 @@ def test_a_crash_and_the_recovery_are_shown_live(job_page: Page, job: PlayedJob)
         """() => {
             const kinds = (nodes) => [...new Set([...nodes].map(({ dataset }) => dataset.kind))];
             const bar = document.querySelectorAll("#timeline span");
-            return [kinds(bar), kinds(document.querySelectorAll("#timeline-legend li:not([hidden])"))];
+            return [kinds(bar), kinds(document.querySelectorAll("#time-parts tr"))];
         }"""
     )
     assert set(drawn) <= set(explained), "each colour that can be seen is explained"
@@ -211,7 +214,7 @@ def test_a_failed_job_opens_at_the_culprit_and_resumes_from_the_snapshot_that_is
     story.get_by_role("button", name="Copy").click()
     expect(story.locator("output")).to_have_text("Copied")
     assert "  > 3 raise ValueError" in job_page.evaluate("navigator.clipboard.readText()")
-    edit = story.get_by_role("link", name="Edit arguments and retry")
+    edit = job_page.get_by_role("link", name="Edit and resubmit")
     expect(edit).to_have_attribute("href", f"/submit?clone={job.id}")
     job_page.reload()
     expect(job_page.get_by_label("Rank", exact=True)).to_have_value("1")
@@ -236,6 +239,82 @@ def test_a_failed_job_opens_at_the_culprit_and_resumes_from_the_snapshot_that_is
     expect(dialog).to_be_hidden()
     expect(job_page.locator("#job-state")).not_to_have_text("failed")
     expect(job_page.locator("#figures")).to_contain_text("step 40")
+
+
+def test_after_the_same_exception_twice_the_primary_action_is_not_to_retry(job_page: Page, job: PlayedJob) -> None:
+    failed = job.raise_in(1, "ValueError", "no label", source="raise ValueError\n", line=1)
+    job.end_attempt(failed, last_step=3)
+    job.begin_attempt()
+    again = job.raise_in(0, "ValueError", "no label", source="raise ValueError\n", line=1)
+    job.end_attempt(again, last_step=3)
+    job.end(JobState.FAILED, again)
+    story = job_page.locator("#story")
+    expect(story).to_contain_text("The attempt before ended by the same exception at the same line.")
+    expect(job_page.locator("main .primary:visible")).to_have_text(["Edit and resubmit", "Open in the log"])
+    expect(job_page.get_by_role("button", name="Retry")).to_be_visible()
+
+
+def test_an_ended_job_shows_its_best_values_the_faults_it_survived_and_how_to_run_it_again(
+    job_page: Page, job: PlayedJob
+) -> None:
+    for step, accuracy in ((10, 0.5), (20, 0.9), (30, 0.99)):
+        job.metric(step, **{"val/accuracy": accuracy, "step_time": 1 / step, HOSTILE: 1.0})
+    job.snapshot(20, SnapshotScore("val/accuracy", 0.9))
+    killed = Outcome(OutcomeClass.SIGNAL, "rank 1 was killed by SIGKILL", rank=1, signal="SIGKILL")
+    job.end_attempt(killed, last_step=30, snapshot_step=20)
+    expect(job_page.locator("#end-card")).to_be_hidden()
+    job.begin_attempt(resumed_from_step=20)
+    job.metric(30, **{"val/accuracy": 0.8})
+    done = Outcome(OutcomeClass.SUCCESS, "Every rank finished.")
+    job.end_attempt(done, last_step=30, snapshot_step=20)
+    job.end(JobState.SUCCEEDED, done)
+    card = job_page.locator("#end-card")
+    expect(card).to_contain_text("val/accuracy 0.9 at step 20", timeout=10_000)
+    expect(card).not_to_contain_text("0.99")  # its step was lost
+    expect(card).not_to_contain_text("step_time")
+    expect(card).to_contain_text("1 fault: SIGKILL; 10 steps replayed, ")
+    expect(card.locator("code")).to_contain_text("rekindle submit")
+    expect(card.locator("code")).to_contain_text(HOSTILE)
+    expect(job_page.locator("#story")).to_be_hidden()
+    expect(job_page.locator("#job-progress")).to_be_hidden()
+    card.get_by_role("button", name="snapshot of step 20, the best").click()
+    expect(job_page.locator("#snapshots li")).to_contain_text("Step 20")
+    job_page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    job_page.get_by_role("button", name="Copy the script and its arguments").click()
+    expect(job_page.locator("#job-copied")).to_have_text("Copied")
+    assert shlex.split(job_page.evaluate("navigator.clipboard.readText()")) == ["train.py", "--data", HOSTILE]
+    assert job_page.locator("main img").count() == 0
+
+
+def test_the_strip_explains_where_the_time_went_and_adds_up(job_page: Page) -> None:
+    rows = job_page.locator("#time-parts tr")
+    expect(rows.first).to_contain_text("training")
+    rows.first.locator("th").focus()
+    expect(job_page.locator("#time-meaning")).to_have_text("training: steps that count")
+    expect(job_page.locator("#time-goodput")).to_contain_text("goodput")
+    shares = [float(text.split()[0]) for text in rows.locator("td:last-child").all_text_contents()]
+    assert 99 <= sum(shares) <= 100
+    assert rows.count() == job_page.locator("#time-bar span").count()
+
+
+def test_a_phone_shows_every_rank_and_an_empty_log_is_small(page: Page, play: Play) -> None:
+    job = play("phone", ranks=8)
+    job.begin_attempt()
+    for rank in range(8):
+        job.report(rank, step=100 + rank)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"/jobs/{job.id}")
+    expect(page.locator("#ranks-grid .tile small")).to_have_text([str(100 + rank) for rank in range(8)])
+    expect(page.locator("#ranks-table")).to_be_hidden()
+    expect(page.locator("#log-empty")).to_be_visible()
+    assert page.locator("#log").bounding_box()["height"] < 80
+    page.locator("#ranks-grid .tile").nth(7).click()
+    job.write(b"words of rank 7\n", rank=7)
+    expect(page.locator("#log-lines")).to_have_text("words of rank 7")
+    assert page.locator("#log").bounding_box()["height"] > 300
+    page.set_viewport_size({"width": 1280, "height": 844})
+    expect(page.locator("#ranks-table")).to_be_visible()
+    expect(page.locator("#ranks-grid")).to_be_hidden()
 
 
 def test_a_request_is_copied_without_secrets_and_compared_with_another_jobs(

@@ -95,7 +95,8 @@ class Keeper:
         step = self._intent.snapshot
         if step is not None and self._history.run_started_at is None:  # harmless if repeated by the next keeper
             quarantined = roll_back(self._run_dir, step)
-            self._journal.write(RecordType.ROLLED_BACK, run=self.run, step=step, quarantined=quarantined)
+            found = {"missing": True} if quarantined is None else {"quarantined": quarantined}
+            self._journal.write(RecordType.ROLLED_BACK, run=self.run, step=step, **found)
         if self._history.open_attempt is not None:
             result = self._read_lost_attempt(self._history.open_attempt)
             is_lost = result.ending is Ending.KEEPER_LOST
@@ -259,8 +260,8 @@ class Keeper:
         return _read(self._run_dir.intent, RunIntent.from_json)
 
 
-def roll_back(run_dir: RunDir, step: int) -> list[int]:
-    """Let training resume from the snapshot of ``step``; returns the quarantined steps, none where it does not exist.
+def roll_back(run_dir: RunDir, step: int) -> list[int] | None:
+    """Let training resume from the snapshot of ``step``; returns the quarantined steps, None where it does not exist.
 
     Quarantined snapshots stay whole, but are no longer chosen, and are deleted when training has passed their step
     again. Once an attempt of the run has begun this must not be repeated, since later snapshots are then its own.
@@ -269,7 +270,7 @@ def roll_back(run_dir: RunDir, step: int) -> list[int]:
     snapshots = SnapshotDir(run_dir.snapshots)
     steps = snapshots.steps()
     if step not in steps:
-        return []
+        return None
     shutil.rmtree(run_dir.memory, ignore_errors=True)  # holds a copy of a later step
     if run_dir.launches.exists():  # and so may other machines
         write_void_attempt(run_dir.memory_void, max(list_numbers(run_dir.attempts, MAX_ATTEMPT), default=0))

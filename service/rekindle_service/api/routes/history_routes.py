@@ -14,7 +14,7 @@ from rekindle.contract.run_dir.placeholders import read_arguments
 from rekindle_service.api.dependencies import AppStateDep, AttemptNumber, AttemptsDep, JobDep, ReadableBy, RunDirDep
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problems import invalid_field
-from rekindle_service.jobs.job_story import SameError, Story, read_story
+from rekindle_service.jobs.job_story import SameError, Story, read_story, start_reasons
 from rekindle_service.jobs.time_breakdown import goodput, time_breakdown, totals
 from rekindle_service.run_readers.lanes import Lanes, read_lanes
 from rekindle_service.run_readers.rank_rows import read_rank_zero_status
@@ -30,7 +30,9 @@ _SHORTEST = 0.001  # seconds that lanes have where a job has ended before its su
 @router.get("/jobs/{job_id}/attempts")
 def list_attempts(state: AppStateDep, job: JobDep, run_dir: RunDirDep, params: PageParamsDep) -> Page[AttemptPublic]:
     """List the attempts of a job, oldest first: each is one launch of torchrun."""
-    page = paginate(attempts_public(state.store.attempts(job.id)), params, lambda attempt: attempt.number)
+    rollbacks = [event.at for event in state.store.events(job.id) if event.kind == "rolled_back"]
+    public = attempts_public(state.store.attempts(job.id), rollbacks)
+    page = paginate(public, params, lambda attempt: attempt.number)
     return page.map(lambda attempt: with_arguments(attempt, job, run_dir))
 
 
@@ -106,14 +108,18 @@ def read_job_story(
     return read_story(job, state.store.attempts(job.id), run_dir, attempt, same_error)
 
 
-def attempts_public(attempts: Sequence[AttemptSummary]) -> list[AttemptPublic]:
-    """All attempts of a job: how many steps of one were replayed follows from those after it."""
-    replayed = replayed_steps(attempts)
+def attempts_public(attempts: Sequence[AttemptSummary], rollbacks: Sequence[float] = ()) -> list[AttemptPublic]:
+    """All attempts of a job: how many steps of one were replayed follows from those after it.
+
+    ``rollbacks``: see ``start_reasons``.
+    """
+    replayed, starts = replayed_steps(attempts), start_reasons(attempts, rollbacks)
     return [
         AttemptPublic(
             **(asdict(attempt) | {"outcome": None if attempt.outcome is None else attempt.outcome.to_json()}),
             state="running" if attempt.ended_at is None else "ended",
             replayed_steps=replayed[attempt.number],
+            start=starts[attempt.number],
             args=None,
         )
         for attempt in attempts

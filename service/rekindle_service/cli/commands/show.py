@@ -154,16 +154,11 @@ def checkpoints(job: Job, limit: int = 5) -> Iterator[str]:
 def history(attempts: list[Attempt]) -> Iterator[str]:
     """How each attempt started, how far it came and why it ended."""
     for attempt in attempts:
-        start = "from the start"
-        if attempt["resumed_from_path"]:
-            verb = "loaded" if attempt["number"] == 1 else "resumed from"
-            start = f"{verb} {attempt['resumed_from_path']}"
-        if attempt["resumed_from_step"]:
-            start = f"resumed from step {attempt['resumed_from_step']}"
         span = formatting.clock(attempt["started_at"])
         span = f"{span} to {formatting.clock(attempt['ended_at'])}" if attempt["ended_at"] else f"since {span}"
         ranks = "" if attempt["world_size"] is None else f"ranks {attempt['world_size']}"
-        yield f"attempt {attempt['number']}  {span}  {ranks}{formatting.on_devices(attempt['devices'])}, {start}"
+        parts = [f"{ranks}{formatting.on_devices(attempt['devices'])}", attempt["start"]]
+        yield f"attempt {attempt['number']}  {span}  {formatting.join(parts, ', ')}"
         yield from (f"    {line}" for line in _details(attempt) if line)
     if attempts and (retry := formatting.retry(attempts[-1]["next_try_at"])):
         yield f"    {retry}"

@@ -120,11 +120,15 @@ class DevicesHeld(Record):
 
 @_record(RecordType.ROLLED_BACK)
 class RolledBack(Record):
-    """A user chose to resume the run from the snapshot of ``step``; newer ones were quarantined."""
+    """A user chose to resume the run from the snapshot of ``step``; newer ones were quarantined.
+
+    ``missing``: there was no such snapshot any more, so that nothing was done.
+    """
 
     run: Number
     step: Count
     quarantined: list[Count] = field(default_factory=list)
+    missing: bool = False
 
 
 @_record(RecordType.ATTEMPT_STARTED)

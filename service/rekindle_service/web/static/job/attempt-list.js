@@ -50,7 +50,7 @@ function item(attempt, onExplain) {
       h("span", { class: "outcome" }, outcomeClass.replaceAll("_", " ")),
     ),
     outcome && h("p", {}, h("bdi", {}, outcome.message), location ? h("span", { class: "location" }, location) : null, " ", logLink(attempt), " ", explainButton(attempt, onExplain)),
-    steps && h("p", { class: "muted" }, steps),
+    steps && h("p", { class: "muted" }, h("bdi", {}, steps)),
     attempt.args && h("p", { class: "muted" }, "Arguments: ", h("code", {}, join(attempt.args))),
     reason && outcomeClass !== "success" && h("p", { class: "muted" }, reason),
     ...faults.map((fault) => h("p", { class: "muted" }, faultText(fault))),
@@ -76,11 +76,8 @@ function faultText({ fault, rank, snapshot }) {
   return `fault injected: ${fault}${target}`;
 }
 
-/** Nothing for an attempt that has reported no steps. @param {Attempt} attempt */
-function stepsText({ number, resumed_from_step: start, resumed_from_path: path, last_step: last, replayed_steps: replayed }) {
-  if (path && !start) return `${number === 1 ? "loaded" : "resumed from"} ${path}${last === null ? "" : `, reached step ${count(last)}`}`;
-  if (last === null && !start) return "";
-  const from = start ? `resumed from step ${count(start)}` : "started at step 0";
-  const to = last === null ? "" : `, reached step ${count(last)}`;
-  return `${from}${to}${replayed ? `; ${counted(replayed, "step")} replayed` : ""}`;
+/** Why it began where it did, and how far it came. @param {Attempt} attempt */
+function stepsText({ start, last_step: last, replayed_steps: replayed }) {
+  const course = [start, last !== null && `reached step ${count(last)}`].filter(Boolean).join(", ");
+  return `${course}${replayed ? `; ${counted(replayed, "step")} replayed` : ""}`;
 }

@@ -11,13 +11,16 @@ import { compareParameters, parametersOf, recordedEntries, submittedEntries } fr
 
 /** By the id of the button that copies it. @type {Record<string, (job: Job) => string>} */
 const SNIPPETS = {
-  "copy-command": (job) => {
-    const { command, missing } = asCommand(requestOf(job));
-    return missing ? `${command}\n# ${missing}` : command;
-  },
+  "copy-command": submitCommand,
   "copy-curl": (job) => asCurl(requestOf(job), location.origin),
   "copy-python": (job) => asPython(requestOf(job)),
 };
+
+/** The command that submits the same job. @param {Job} job */
+export function submitCommand(job) {
+  const { command, missing } = asCommand(requestOf(job));
+  return missing ? `${command}\n# ${missing}` : command;
+}
 
 /** @type {Job | null} */
 let submitted = null;

@@ -57,6 +57,8 @@ export class JobButtons {
   #job = null;
   /** @type {Button | null} */
   #open = null;
+  /** A retry will probably fail as the last two attempts did. */
+  #isHopeless = false;
 
   constructor() {
     for (const [button, action] of Object.entries(ACTIONS)) byId(button).addEventListener("click", () => this.#confirm(action));
@@ -68,10 +70,19 @@ export class JobButtons {
     this.#job = job;
     for (const [button, { possible }] of Object.entries(ACTIONS)) byId(button).hidden = !possible(job);
     setText(byId("resume"), job.state === "failed" ? "Retry" : "Resume");
-    byId("resume").classList.toggle("primary", job.state !== "succeeded");
+    byId("resume").classList.toggle("primary", job.state !== "succeeded" && !this.#isHopeless);
     setText(byId("priority"), `Priority ${job.priority}`);
-    byId("clone", HTMLAnchorElement).href = `/submit?clone=${encodeURIComponent(job.id)}`;
+    const clone = byId("clone", HTMLAnchorElement);
+    clone.href = `/submit?clone=${encodeURIComponent(job.id)}`;
+    setText(clone, job.state === "failed" ? "Edit and resubmit" : "Clone");
+    clone.classList.toggle("primary", job.state === "failed" && this.#isHopeless);
     if (this.#open && !this.#open.possible(job)) this.#dialog.close();
+  }
+
+  /** @param {boolean} isHopeless the job has failed twice by the same exception at the same line */
+  discourageRetry(isHopeless) {
+    this.#isHopeless = isHopeless;
+    if (this.#job) this.show(this.#job);
   }
 
   /** @param {number} step of the snapshot to continue from */

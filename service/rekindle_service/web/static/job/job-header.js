@@ -4,11 +4,12 @@
  * @import { JobPublic as Job } from "../shared/api-types.d.ts"
  */
 import { experimentUrl } from "../shared/api.js";
-import { byId, h, setText } from "../shared/dom.js";
-import { NONE, count, duration, outOf, percent, ranksText, secondsBetween, secondsSince, speed, times, waitText } from "../shared/format.js";
+import { byId, copyText, h, setText } from "../shared/dom.js";
+import { NONE, count, duration, localTime, outOf, percent, ranksText, secondsBetween, secondsSince, speed, times, waitText } from "../shared/format.js";
 import { drainLoss } from "../shared/job-actions.js";
 import { badge, hasEnded, isHeld, progressBar, setBadge, setProgress, stateWord } from "../shared/job-state.js";
-import { quote } from "../shared/shell-words.js";
+import { revisionText } from "../shared/job-parameters.js";
+import { join, quote } from "../shared/shell-words.js";
 import { everySecond } from "../shared/timing.js";
 
 /** From printed lines, where the script reports none. @param {number | null} reported @param {number | null} estimate */
@@ -25,7 +26,6 @@ const FIGURES = /** @type {[string, (job: Job) => string][]} */ ([
   ["Preempted", (job) => (job.preemptions ? times(job.preemptions) : "")],
   ["Slurm", slurmText],
   ["Excluded nodes", ({ slurm }) => Object.entries(slurm?.excluded ?? {}).map(([host, reason]) => `${host}: ${reason}`).join("; ")],
-  ["Goodput", (job) => (job.goodput === null && job.restarts ? "not known" : percent(job.goodput))],
   ["Running for", (job) => (job.ended_at || job.state === "queued" ? NONE : runTime(job))],
   ["Ran for", (job) => (job.ended_at ? runTime(job) : NONE)],
 ]);
@@ -49,6 +49,7 @@ state.hidden = true;
 byId("job-state").append(state);
 byId("job-progress").append(bar);
 byId("figures").append(...FIGURES.map(([label], index) => h("div", { hidden: true }, h("dt", {}, label), values[index])));
+byId("job-copy").addEventListener("click", () => void copyText(byId("job-command").textContent ?? "", byId("job-copied")));
 everySecond(() => shown && showFigures(shown));
 
 /** @param {Job} job */
@@ -59,6 +60,9 @@ export function showHeader(job) {
   state.hidden = false;
   setText(byId("job-name"), job.name);
   setText(byId("job-id"), `#${job.number} of ${job.owner ?? "local"}`);
+  setText(byId("job-command"), join([job.target.value, ...job.args]));
+  byId("job-command").title = `Interpreter: ${job.python}`;
+  setText(byId("job-origin"), [revisionText(job), job.started_at ? `started ${localTime(job.started_at)}` : `submitted ${localTime(job.created_at)}`].filter(Boolean).join(" · "));
   const experiment = byId("experiment-link", HTMLAnchorElement);
   experiment.hidden = !job.experiment_id;
   if (job.experiment_id) experiment.href = experimentUrl(job.experiment_id);

@@ -18,6 +18,7 @@ import { TimeAxis } from "./axis/time-axis.js";
 import { getView, onView, setView } from "./axis/view-state.js";
 import { compareWithOthers, showRecorded, showSubmitted } from "./configuration.js";
 import { JobButtons } from "./job-buttons.js";
+import { showEnd } from "./end-card.js";
 import { JobCharts } from "./job-charts.js";
 import { showHeader } from "./job-header.js";
 import { Ranks, showStack } from "./ranks.js";
@@ -166,7 +167,10 @@ pointAtLines((time) => axis.showTime(time));
 const ranks = new Ranks((rank) => log.select(rank), (rank) => void showStack(jobId, rank));
 const snapshots = new SnapshotList(jobId, (step) => actions.confirmResume(step), () => void refetch(fetchSnapshots));
 onView(({ rank }, before) => rank !== null && rank !== before.rank && log.select(rank));
-const story = new StoryView(jobId, openAtCulprit);
+const story = new StoryView(jobId, (shown, isFirst) => {
+  actions.discourageRetry(shown.repeated);
+  if (isFirst) openAtCulprit(shown);
+});
 void compareWithOthers(jobId);
 const showTab = makeTabs(byId("tabs"));
 if (new URLSearchParams(location.search).has("diff")) showTab("tab-configuration");
@@ -233,6 +237,7 @@ function showJob(next) {
   if (before && next.version < before.version) return;
   job = next;
   showHeader(next);
+  showEnd(next);
   actions.show(next);
   void markSeen(next);
   showSubmitted(next);

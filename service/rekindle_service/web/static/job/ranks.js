@@ -10,7 +10,7 @@ import { NONE, brief, bytes, count, counted, outOf, speed } from "../shared/form
 import { badge, setBadge } from "../shared/job-state.js";
 import { everySecond } from "../shared/timing.js";
 
-/** Below this number the table alone gives the overview. */
+/** Below this number the table alone gives the overview, except on a phone, which has no room for it. */
 const MIN_TILES = 9;
 /** Seconds without progress that are usual: the keeper takes a sample every 5. */
 const USUAL_SILENCE = 15;
@@ -45,7 +45,8 @@ export class Ranks {
   /** @param {Rank[]} ranks @param {number} chosen the rank whose log is shown */
   show(ranks, chosen) {
     this.#rows.show(ranks);
-    this.#grid.hidden = ranks.length < MIN_TILES;
+    this.#grid.hidden = ranks.length < 2;
+    this.#grid.classList.toggle("few", ranks.length < MIN_TILES);
     const maxStep = Math.max(...ranks.map(({ step }) => step ?? 0));
     if (!this.#grid.hidden) this.#tiles.show(ranks.map((rank) => ({ rank, behind: maxStep - (rank.step ?? maxStep) })));
     this.#showColumn(".use", ranks.some(({ usage }) => usage));
@@ -172,11 +173,12 @@ function noteText(rank) {
 }
 
 class RankTile {
+  #where = h("small");
   node;
 
   /** @param {number} number @param {(rank: number) => void} onChoose */
   constructor(number, onChoose) {
-    this.node = h("button", { type: "button", class: "tile", onclick: () => onChoose(number) }, String(number));
+    this.node = h("button", { type: "button", class: "tile", onclick: () => onChoose(number) }, String(number), this.#where);
   }
 
   /** @param {{rank: Rank, behind: number}} item `behind`: steps */
@@ -184,6 +186,7 @@ class RankTile {
     const [mark, why] = markOf(rank, behind);
     this.node.dataset.state = rank.state;
     this.node.dataset.mark = mark;
+    setText(this.#where, rank.state === "running" && rank.step !== null ? count(rank.step) : rank.state);
     const label = [`Rank ${rank.rank}`, rank.state, `step ${outOf(rank.step, rank.steps)}`, why].filter(Boolean).join(", ");
     this.node.title = label;
     this.node.setAttribute("aria-label", label);

@@ -12,21 +12,21 @@ import { latestWins } from "../shared/timing.js";
 /** Frames of the user's code whose source lines are shown at once. */
 const UNFOLDED = 2;
 /** Kinds of which there is more to show than the banner of the header does. */
-const SHOWN = new Set(["failure", "hang", "stop", "running", "finished"]);
+const SHOWN = new Set(["failure", "hang", "stop", "running"]);
 
 export class StoryView {
   #jobId;
-  #onFirst;
+  #onStory;
   /** @type {number | null} attempt that the user has chosen; null: the job as it is now */
   #attempt = null;
   /** What is shown: it is drawn again only when it has changed, since that folds what the user has unfolded. */
   #shown = "";
   #fetch = latestWins(() => call("GET /jobs/{job_id}/story", { job_id: this.#jobId, attempt: this.#attempt }), (story) => this.#show(story));
 
-  /** @param {string} jobId @param {(story: Story) => void} onFirst called once, with the first story of the page */
-  constructor(jobId, onFirst) {
+  /** @param {string} jobId @param {(story: Story, isFirst: boolean) => void} onStory */
+  constructor(jobId, onStory) {
     this.#jobId = jobId;
-    this.#onFirst = onFirst;
+    this.#onStory = onStory;
   }
 
   refresh() {
@@ -53,7 +53,7 @@ export class StoryView {
     setText(byId("story-title"), this.#attempt === null ? story.title : `Attempt ${story.attempt}: ${story.title}`);
     byId("story-actions").replaceChildren(...this.#actions(story));
     byId("story-body").replaceChildren(...body(story));
-    if (first) this.#onFirst(story);
+    this.#onStory(story, first);
   }
 
   /** @param {Story} story */
@@ -63,9 +63,8 @@ export class StoryView {
     return [
       this.#attempt !== null && button("story-now", "Back to the job as it is now", () => void this.choose(null)),
       before && button("story-before", `What happened to attempt ${before}`, () => void this.choose(before)),
-      bad && story.rank !== null && h("a", { id: "story-log", class: "button", href: logLink(story) }, "Open in the log"),
+      bad && story.rank !== null && h("a", { id: "story-log", class: story.repeated ? "button primary" : "button", href: logLink(story) }, "Open in the log"),
       bad && button("story-copy", "Copy", () => void copyText(asText(story), byId("story-copied"))),
-      bad && h("a", { class: "button", href: `/submit?clone=${encodeURIComponent(this.#jobId)}` }, "Edit arguments and retry"),
     ].filter((node) => node instanceof Node);
   }
 }

@@ -23,7 +23,7 @@ export function submittedEntries(job) {
     [job.target.kind.charAt(0).toUpperCase() + job.target.kind.slice(1), [job.target.value]],
     ["Arguments", job.args],
     ["Environment", Object.keys(job.env).map((name) => `${name}=•••`)],
-    ["Code", git ? [`${git} at ${commit ?? ref ?? "HEAD"}`] : [path ?? bundle].filter((source) => source !== undefined)],
+    ["Code", git ? [`${git} at ${commit ?? ref ?? "HEAD"}`] : [path ?? bundle ?? "", revisionText(job)].filter(Boolean)],
     ["Slots", job.devices],
     ["Ranks", [min === max ? String(max) : `${min} to ${max}`]],
     ["Slurm", slurmOptions(job)],
@@ -36,6 +36,9 @@ export function submittedEntries(job) {
   ];
   return entries.filter(([label, values]) => values.length || label === "Arguments" || label === "Environment");
 }
+
+/** "commit 3f2a1c9d0b with uncommitted changes"; empty where it is not recorded. @param {Job} job */
+export const revisionText = ({ code: { commit, dirty } }) => (commit ? `commit ${commit.slice(0, SHORT_DIGEST)}${dirty ? " with uncommitted changes" : ""}` : "");
 
 /** Options that the list shows in another form, or that people see at the job's name. */
 const NAMED = /^(args|env|ranks|nodes|name|hold|slurm.*|snapshot\..*)$/;

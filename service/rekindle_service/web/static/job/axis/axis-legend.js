@@ -1,5 +1,5 @@
 /**
- * The ticks of the axis, and its legend: how much time went into what, and the phases of the ranks.
+ * The ticks of the axis, its legend, which are the phases of the ranks, and the strip of how much time went into what.
  *
  * @import { Scale } from "../../charts/chart-frame.js"
  * @import { Course, Unit } from "./axis-model.js"
@@ -7,8 +7,8 @@
  * @import { AttemptLanes, Lanes, RankLane, TimeBreakdown } from "../../shared/api-types.d.ts"
  */
 import { axisTicks } from "../../charts/ticks.js";
-import { byId, h, patchChildren } from "../../shared/dom.js";
-import { count } from "../../shared/format.js";
+import { byId, h, patchChildren, reorderChildren, setText } from "../../shared/dom.js";
+import { count, percent } from "../../shared/format.js";
 import { amountText, CATEGORIES } from "./attempt-bar.js";
 import { stepAt } from "./axis-model.js";
 import { place } from "./axis-surface.js";
@@ -27,14 +27,47 @@ export function drawTicks(by, scale) {
   patchChildren(byId("axis-ticks"), nodes);
 }
 
-/** @param {TimeBreakdown} time @param {Lanes} lanes */
-export function drawLegend({ seconds }, lanes) {
+/** What each part of the time is. @type {typeof CATEGORIES} */
+const MEANINGS = {
+  training: "steps that count",
+  saving: "the training waited for a snapshot",
+  replayed: "steps that were lost, so that a later attempt repeated them",
+  stalled: "no progress, until a hang was found or it continued",
+  starting: "the job had its slots, and not every rank ran yet",
+  waiting: "pauses between two attempts",
+  queued: "the job waited for slots, was on hold, or had ended until it was resumed",
+};
+const strip = byId("time-strip");
+for (const event of ["pointerover", "focusin"]) strip.addEventListener(event, ({ target }) => {
+  const part = target instanceof Element ? target.closest("[data-kind]") : null;
+  const kind = part instanceof HTMLElement ? /** @type {keyof typeof CATEGORIES} */ (part.dataset.kind) : null;
+  setText(byId("time-meaning"), kind ? `${CATEGORIES[kind]}: ${MEANINGS[kind]}` : "");
+});
+
+/** Where the time of the job went: a bar, and the same as a table, which explains its colours. @param {TimeBreakdown} time */
+function drawStrip({ seconds, goodput }) {
   const kinds = /** @type {(keyof typeof CATEGORIES)[]} */ (Object.keys(CATEGORIES)).filter((kind) => seconds[kind] > 0);
-  const nodes = kinds.map((kind) => h("li", { "data-kind": kind }, `${CATEGORIES[kind]} ${amountText(seconds[kind])}`));
+  const total = kinds.reduce((sum, kind) => sum + seconds[kind], 0);
+  strip.hidden = total === 0;
+  setText(byId("time-goodput"), goodput === null ? "goodput not known" : `goodput ${percent(goodput)}`);
+  const cell = (/** @type {string} */ text) => h("td", { role: "cell" }, text);
+  const row = (/** @type {keyof typeof CATEGORIES} */ kind) => [h("th", { role: "rowheader", scope: "row", tabindex: 0 }, CATEGORIES[kind]), cell(amountText(seconds[kind])), cell(percent(seconds[kind] / total))];
+  patchChildren(byId("time-parts"), kinds.map((kind) => h("tr", { role: "row", "data-kind": kind }, ...row(kind))));
+  reorderChildren(byId("time-bar"), kinds.map((kind, index) => {
+    const node = /** @type {HTMLElement} */ (byId("time-bar").children[index] ?? h("span"));
+    node.dataset.kind = kind;
+    node.style.flexGrow = String(seconds[kind] / total);
+    return node;
+  }));
+}
+
+/** @param {TimeBreakdown} time @param {Lanes} lanes */
+export function drawLegend(time, lanes) {
+  drawStrip(time);
   const phases = lanes.phases.map((phase, index) => phaseNode(phase, colourOfPhase(lanes.phases, index)));
   const waits = lanes.attempts.some(({ ranks }) => ranks.some(({ waiting }) => waiting.some(Boolean)));
   const ranks = phases.length ? [h("li", { class: "plain" }, "Ranks:"), ...phases, ...(waits ? [h("li", { "data-kind": "waits" }, "waits for others")] : [])] : [];
-  patchChildren(byId("timeline-legend"), [...nodes, ...ranks]);
+  patchChildren(byId("timeline-legend"), ranks);
 }
 
 /** @param {string} phase @param {string} colour */
