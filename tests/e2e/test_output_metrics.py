@@ -62,13 +62,16 @@ def _submit(client: Client, home: Path, code: Path, *args: str, **options: Any) 
     return ServedJob(client, home, body)
 
 
-def test_a_curve_continues_after_a_kill_and_leads_to_its_line(home: Path, client: Client, tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", ["rank", "keeper"])
+def test_a_curve_continues_after_a_kill_and_leads_to_its_line(
+    home: Path, client: Client, tmp_path: Path, killed: str
+) -> None:
     job = _submit(client, home, tmp_path / "code", "--steps", "30", "--wait-at", "12")
     until(lambda: (job.run_dir.code / "waited").exists(), "the script waits in step 12")
     until(lambda: client.job(job.id)["progress"] is not None, "the progress is shown")
     shown = client.job(job.id)
     assert (shown["estimated_step"], shown["progress"], shown["step"]) == (12, 0.4, None)
-    job.kill_rank(0)
+    job.kill_keeper() if killed == "keeper" else job.kill_rank(0)
     assert job.finish() == "succeeded"
     series = read_run_series(job.run_dir)
     assert series.keys() == {"loss", "accuracy"}
