@@ -165,7 +165,7 @@ class _ClosedWhileAsked(SpareProcess):
 
 
 def test_a_spare_keeper_that_is_closed_while_it_is_asked_forks_none(packages: Path) -> None:
-    spare = _ClosedWhileAsked(key_of(packages), os.environ, ("-c", "input()"))
+    spare = _ClosedWhileAsked(key_of(packages), os.environ, ("-c", "import time; time.sleep(600)"))
     with Path(os.devnull).open("wb") as log, pytest.raises(SpareError):
         spare.launch({}, log.fileno())
     spare.closing.join()
