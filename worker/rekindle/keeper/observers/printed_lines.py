@@ -30,7 +30,7 @@ _NUMBER = re.compile(
 _SEPARATOR = re.compile(
     r"\s*['\"]?\s*(?P<separator>:|=>|->|=)?\s*(?:(?:torch\.)?tensor\(|np\.\w+\()?(?P<opened>[\[(]*)['\"#$]?\s*$"
 )
-_SEGMENT = re.compile(r"[,;|{}\[\]()<>\t]|\s{2,}|:\s|\s[-*]\s|:(?=[A-Za-z])")
+_SEGMENT = re.compile(r"[,;|{}\[\]()<>\t]|\s{2,}|:\s|\s[-*/]\s|:(?=[A-Za-z])")
 _IN_PARENTHESES = re.compile(r"\s*\((\w+|%)\)\s*$|\s*\((train|val|valid|test|eval)\)", re.IGNORECASE)
 _UNIT = re.compile(
     r"\s?(?:[num]?s|secs?|seconds?|mins?|minutes|h|hrs?|hours?|days?|[kKMGT]i?[bB](?:/s)?|bytes|[MG]Hz|W|C|\S+/s(?:ec)?)"
@@ -47,6 +47,9 @@ _BORDER = re.compile(r"[-=+|─━┃│╇ ]{8,}$")
 _PAIR_ROW = re.compile(r"[|│]\s+(\S.*?)\s*[|│]\s*(\S*)\s*[|│]$")
 _HEADER_CELL = re.compile(r"[A-Za-z#][\w/ .()@%-]*")
 _CELL_GAP = re.compile(r"\s{2,}|\t")
+_BAR_DIGITS = re.compile(r"(?<=%\|)[^|]*\d[^|]*(?=\|)")  # "13%|#3        |"
+_NUMBERED = re.compile(r":?\s+[-+]?\d*\.\d|,\s*'[-+]?\d*\.\d")  # "loss 3 0.25", "loss 3: 0.25", "[(0, '0.25')]"
+_LISTED = re.compile(r"\s*,\s*['\"(]?[-+.\d]")
 _BAR_AFTER = re.compile(r"\)?:\s*\d+%\|.*")
 _SHORT = {"E": "epoch", "#": "step"}  # headings of spaCy
 _TOTAL_ROWS = frozenset({"all", "mean", "average", "avg", "total", "overall"})
@@ -62,6 +65,7 @@ _DATES = re.compile(
     r"\b(mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|days?|eta|s|ms|it|step|am|pm)\b"
 )
 _VARYING = re.compile(r"(?:\d+ days?, )?\d+")
+_DECORATION = re.compile(r"^[^\x00-\x7f\w]+\s*")
 _NO_LETTERS = re.compile(r"[^a-z]+")
 
 
@@ -121,7 +125,7 @@ class LineReader:
 
     def read(self, text: str) -> PrintedLine | None:
         """Read a line without its end; None where nothing in it counts."""
-        text = _ANSI.sub("", text[: 4 * MAX_LINE]).rstrip()
+        text = _BAR_DIGITS.sub("", _ANSI.sub("", text[: 4 * MAX_LINE])).rstrip()
         if not text or len(text) > MAX_LINE:
             return None
         if text[0] in "|│" and (pair := _PAIR_ROW.match(text)) is not None and text.count(text[0]) == 3:
@@ -166,6 +170,7 @@ class LineReader:
             return None
         names = [name.strip() for name in (bare.split(separator) if separator else _CELL_GAP.split(bare.strip()))]
         names = [name for name in names if name or separator == ","]
+        names = names[1:] if names[0] == "#" and len(names) > 1 and names[1].lower() == "step" else names
         if 3 <= len(names) <= _MAX_COLUMNS and all(_HEADER_CELL.fullmatch(name) for name in names):
             names = [_SHORT.get(name, name) for name in names]
             kinds = [classify(name, spaced=False)[1] for name in names]
@@ -204,16 +209,21 @@ def _tokens(text: str) -> Iterator[_Token]:
         else:
             yield from _tokens_of_items(_flat(value))
             return
-    end = 0
+    end, numbered = 0, None
     for match in _NUMBER.finditer(text):
-        gap = _gap(text[end : match.start()][-160:])
+        gap = _gap(text[end : match.start()][-160:]) if numbered is None else numbered
         total, glued = match["total"], match["glued"]
         end = match.end()
-        clean = not glued.strip(".:%*>")
+        clean = not glued.strip(".:%*>") and not text.startswith("|", end)
+        numbered = None
         if not gap.key and not glued and (after := _NAME_AFTER.match(text, end)) is not None:
             gap = _named_after(after[1])
-        elif clean and gap.kind in METRIC_KINDS and not glued:
-            clean = _UNIT.match(text, end) is None
+        elif clean and gap.kind in METRIC_KINDS:
+            after_value = end - len(glued)
+            if match["value"].isdigit() and total is None and _NUMBERED.match(text, after_value):
+                numbered = gap
+            clean = numbered is None and not (gap.opened and _LISTED.match(text, end))
+            clean = clean and (bool(glued) or _UNIT.match(text, end) is None)
         number = _number(match["value"])
         yield _Token(gap, match.start(), end, match["value"] + glued[:1], number, int(total) if total else None, clean)
 
@@ -263,7 +273,7 @@ def _gap(text: str) -> _Gap:
     body = _IN_PARENTHESES.sub(r" \1\2", text[: match.start()] if match else text)
     separator, opened = (match["separator"], bool(match["opened"])) if match else (None, False)
     segments = _SEGMENT.split(body.rstrip())
-    phrase = segments[-1].strip(" \t'\"`*>#-.=")
+    phrase = _DECORATION.sub("", segments[-1].strip(" \t'\"`*>#-.="))
     is_cell = "|" in body and len(segments) > 1
     named = body[: len(body) - len(phrase)] if "_" in phrase and body.endswith(phrase) else body
     key, kind = classify(phrase, spaced=True)
@@ -285,7 +295,7 @@ def _assemble(tokens: Sequence[_Token], text: str, heading: str | None) -> Print
 
 
 def _add_metrics(line: PrintedLine, tokens: Sequence[_Token], text: str, heading: str | None) -> None:
-    if any(token.gap.kind is Kind.INDEX and "." not in token.text and token.clean for token in tokens):
+    if any(_is_index(token) for token in tokens):
         return
     sure = any(token.clean and token.gap.kind is Kind.METRIC for token in tokens)
     counted = line.step is not None or line.epoch is not None or line.position is not None
@@ -307,6 +317,10 @@ def _add_metrics(line: PrintedLine, tokens: Sequence[_Token], text: str, heading
             first = token.start if first is None else first
     if first is not None:
         line.head = _head(text[:first], next(iter(line.values)))
+
+
+def _is_index(token: _Token) -> bool:
+    return token.gap.kind is Kind.INDEX and token.total is None and "." not in token.text and token.clean
 
 
 def _counts(token: _Token, *, counted: bool, sure: bool) -> bool:

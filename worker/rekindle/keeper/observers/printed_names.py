@@ -10,6 +10,7 @@ from functools import lru_cache
 
 MAX_NAME = 80  # characters
 _KEY = re.compile(r"[A-Za-z][\w./@%\- ()]*")
+_POSITION = re.compile(r"@\d+(?=\s)")  # "Validation@50 loss"
 _WORD = re.compile(r"[a-z]+\d*")
 
 
@@ -34,7 +35,8 @@ def _words(text: str) -> frozenset[str]:
 
 _SPLITS = {
     "train": "", "training": "", "val": "val", "valid": "valid", "validation": "val", "validating": "val",
-    "eval": "eval", "evaluation": "eval", "evaluating": "eval", "test": "test", "testing": "test", "dev": "dev",
+    "eval": "eval", "evaluation": "eval", "evaluating": "eval", "evaluator": "eval",
+    "test": "test", "testing": "test", "dev": "dev",
 }  # fmt: skip
 """Parts of the data by the words that name them, with the prefix of metrics that belong to them."""
 
@@ -73,7 +75,7 @@ _NO_METRIC = _words(
     " context vocab heads embd block blocks per size py scheduler runtime beta betas eps dropout threshold ratio"
     " factor fraction support seen max_mem latency buffer budget limit page pages process processes job step epoch"
     " timestamp s v coef coeff coefficient dur cost warmup counter total_flos flos tracks percent gamma alpha delta"
-    " tol tolerance"
+    " tol tolerance walltime interacts interactions frames"
 )
 _SENTENCE = _words(
     "in of to at is the for took after from improved with on by than was has have and or saved saving using not did"
@@ -81,7 +83,7 @@ _SENTENCE = _words(
     " nearly new had finished reached setting set_to between since"
 )
 _AVERAGES = _words("avg average mean running smoothed total")
-_NEUTRAL = _words("step epoch batch token tokens sample")
+_NEUTRAL = _words("step epoch batch token tokens sample per v")
 """Words that say nothing against a metric in its name."""
 
 
@@ -105,6 +107,7 @@ def classify(phrase: str, *, spaced: bool) -> tuple[str, Kind]:
     """The name and the kind of a number that ``phrase`` names. ``spaced``: words of a sentence may be before it."""
     if not phrase or len(phrase) > MAX_NAME or not _KEY.fullmatch(phrase):
         return "", Kind.NONE
+    phrase = _POSITION.sub("", phrase)
     split = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", phrase).lower()
     name = re.sub(r"[\s.]*\s[\s.]*|\.$|\(", "_", phrase.lower()).strip("_")
     words = _WORD.findall(split)
@@ -128,8 +131,10 @@ def _metric_kind(words: Sequence[str], spaces: int) -> Kind:
     length_of_episode = known & {"ep", "eps", "episode", "rollout"} and known & {"len", "length", "ret", "rew"}
     if spaces > 4 or (known & _SENTENCE and spaces > 1):
         return Kind.NONE
-    if known <= _HYPER | set(_SPLITS) and known & {"lr", "learning", "wd", "decay", "momentum"}:
-        return Kind.HYPER
+    if known <= _HYPER | {"current", *_SPLITS} and known & {"lr", "learning", "wd", "decay", "momentum"}:
+        return Kind.METRIC if "current" in known else Kind.HYPER
+    if words[-1] == "t":  # "Data (t)" is a time
+        return Kind.NONE
     metric = any(map(_is_metric, words)) or ("cost" in known and known <= {"cost", *_SPLITS, *_AVERAGES})
     against = known & _NO_METRIC - (_NEUTRAL if metric else frozenset())
     if against and not length_of_episode:
