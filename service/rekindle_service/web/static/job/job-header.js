@@ -21,7 +21,6 @@ const FIGURES = /** @type {[string, (job: Job) => string][]} */ ([
   ["Time left", (job) => duration(job.eta_seconds)],
   ["Speed", (job) => (job.state === "running" ? speed(job.steps_per_second) : NONE)],
   ["Ranks", ranksText],
-  ["Restarts", (job) => count(job.restarts)],
   ["Latest snapshot", (job) => (job.snapshot_step === null ? NONE : `step ${count(job.snapshot_step)}`)],
   ["Preempted", (job) => (job.preemptions ? times(job.preemptions) : "")],
   ["Slurm", slurmText],
@@ -60,7 +59,8 @@ export function showHeader(job) {
   state.hidden = false;
   setText(byId("job-name"), job.name);
   setText(byId("job-id"), `#${job.number} of ${job.owner ?? "local"}`);
-  setText(byId("job-command"), join([job.target.value, ...job.args]));
+  const { kind, value } = job.target;
+  setText(byId("job-command"), join([...(kind === "script" ? [] : [`--${kind}`]), value, ...job.args]));
   byId("job-command").title = `Interpreter: ${job.python}`;
   setText(byId("job-origin"), [revisionText(job), job.started_at ? `started ${localTime(job.started_at)}` : `submitted ${localTime(job.created_at)}`].filter(Boolean).join(" · "));
   const experiment = byId("experiment-link", HTMLAnchorElement);

@@ -49,9 +49,9 @@ function drawStrip({ seconds, goodput }) {
   const kinds = /** @type {(keyof typeof CATEGORIES)[]} */ (Object.keys(CATEGORIES)).filter((kind) => seconds[kind] > 0);
   const total = kinds.reduce((sum, kind) => sum + seconds[kind], 0);
   strip.hidden = total === 0;
-  setText(byId("time-goodput"), goodput === null ? "goodput not known" : `goodput ${percent(goodput)}`);
+  setText(byId("time-goodput"), goodput !== null ? `goodput ${percent(goodput)}` : seconds.training > 0 ? "goodput not known" : "");
   const cell = (/** @type {string} */ text) => h("td", { role: "cell" }, text);
-  const row = (/** @type {keyof typeof CATEGORIES} */ kind) => [h("th", { role: "rowheader", scope: "row", tabindex: 0 }, CATEGORIES[kind]), cell(amountText(seconds[kind])), cell(percent(seconds[kind] / total))];
+  const row = (/** @type {keyof typeof CATEGORIES} */ kind) => [h("th", { role: "rowheader", scope: "row", tabindex: 0, "data-focus": kind }, CATEGORIES[kind]), cell(amountText(seconds[kind])), cell(percent(seconds[kind] / total))];
   patchChildren(byId("time-parts"), kinds.map((kind) => h("tr", { role: "row", "data-kind": kind }, ...row(kind))));
   reorderChildren(byId("time-bar"), kinds.map((kind, index) => {
     const node = /** @type {HTMLElement} */ (byId("time-bar").children[index] ?? h("span"));
