@@ -99,11 +99,12 @@ def test_gpus_count_instead_of_the_processor_and_samples_of_one_point_are_averag
         sample(at, used(1, 5.0, step=at, waiting=at / 4), devices=(gpu,)) for at, gpu in zip((1, 2), gpus, strict=True)
     ]
     recorded.sample(1, *samples)
-    (attempt,) = recorded.lanes(points=1)["attempts"]
+    (attempt,) = recorded.lanes(points=1, measure=["cpu", "memory", "gpu", "gpu_memory"])["attempts"]
     assert attempt["at"] == [_BEGAN + 2]
-    assert attempt["ranks"][1] | {"rank": 0, "exit": None, "phase": 0, "ended_at": None} == {
-        "rank": 0, "exit": None, "phase": 0, "ended_at": None, "step": [2], "waiting": [0.375], "use": [50.0],
-    }  # fmt: skip
+    zero, one = attempt["ranks"]
+    assert (one["step"], one["waiting"], one["use"]) == ([2], [0.375], [50.0])
+    assert one["measures"] == {"cpu": [5.0], "memory": [1000], "gpu": [50.0], "gpu_memory": [1 << 30]}
+    assert zero["measures"] == {name: [None] for name in one["measures"]}, "it is in no sample, and has no GPU"
     assert attempt["totals"]["gpu_memory_bytes"] == [1 << 30]
 
 
@@ -149,6 +150,15 @@ def test_many_ranks_have_fewer_points(recorded: Recorded) -> None:
     assert 1 < len(attempt["at"]) <= 100
 
 
+def test_a_long_wait_between_attempts_takes_no_points_from_them(recorded: Recorded) -> None:
+    recorded.attempt(1, 0, 10)
+    recorded.attempt(2, 80_000, 80_010)
+    recorded.sample(2, *(sample(80_000 + at, used(0, 1.0)) for at in range(10)))
+    first, second = recorded.lanes(to=_BEGAN + 80_010, points=20)["attempts"]
+    assert len(second["at"]) == 10
+    assert first["ranks"][0]["measures"] == {}, "none was requested"
+
+
 def test_a_range_without_time_is_rejected(recorded: Recorded) -> None:
     url = f"/api/v1/jobs/{recorded.job['id']}/lanes"
     answer = recorded.server.api.get(url, params={"from": 20, "to": 10})
@@ -156,6 +166,7 @@ def test_a_range_without_time_is_rejected(recorded: Recorded) -> None:
     assert (answer.status_code, error["field"]) == (422, "to")
     assert error["rule"] == "must be later than `from`, which is 20.000"
     assert recorded.server.api.get(url, params={"points": 0}).status_code == 422
+    assert recorded.server.api.get(url, params={"measure": "heat"}).status_code == 422
     assert recorded.server.api.get(url).json()["attempts"] == [], "by default from submission to now"
 
 

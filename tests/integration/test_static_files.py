@@ -67,6 +67,11 @@ def test_a_module_in_a_bundle_is_a_function_that_returns_what_it_exports() -> No
     ]
 
 
+def test_a_bundle_that_is_loaded_on_demand_exports_what_its_module_does() -> None:
+    files = {"one.js": 'import { x } from "./two.js";\nexport const y = x;\nexport function f() {}\n', "two.js": ""}
+    assert bundle("one.js", files, "bundle").splitlines()[-2:] == ["})();", "export const { y, f } = module1;"]
+
+
 def test_a_bundle_of_styles_has_what_they_import_before_them() -> None:
     files = {"page/one.css": '@import "../two.css";\na { color: red; }\n', "two.css": "b { color: blue; }\n"}
     assert bundle("page/one.css", files, "bundle") == (

@@ -9,7 +9,7 @@ A bundle needs no parser, because the modules keep to one form: ``import { … }
 ``export`` before a function, class or constant that is declared at the beginning of a line. Each module becomes a
 function that runs once and returns what the module exports; its imports become constants. Whatever else begins with
 ``import`` or ``export`` is rejected. The first file, which nothing imports, becomes a block: it may wait at its top
-level.
+level. One that exports something is loaded on demand, by ``import(new URL("…", import.meta.url).href)``.
 """
 
 import gzip
@@ -70,11 +70,15 @@ def bundle(path: str, files: Mapping[str, str], directory: str) -> str:
     ]
     urls = {each: posixpath.relpath(f"{directory}/{each}", here) for each in ordered}
     functions = [
-        f"const {names[each]} = (() => {{\n{_body(each, files[each], names, urls[each])}{_return(files[each])}}})();\n"
-        for each in ordered[:-1]
-        if each not in SEPARATE_MODULES
+        _function(each, files[each], names, urls[each]) for each in ordered[:-1] if each not in SEPARATE_MODULES
     ]
-    return "".join([*imported, *functions, f"{{\n{_body(path, files[path], names, urls[path])}}}\n"])
+    exported = _EXPORT.search(files[path]) and f"export const {_return(files[path])[7:-2]} = {names[path]};\n"
+    entry = (
+        _function(path, files[path], names, urls[path])
+        if exported
+        else f"{{\n{_body(path, files[path], names, urls[path])}}}\n"
+    )
+    return "".join([*imported, *functions, entry, exported or ""])
 
 
 def _in_order(path: str, files: Mapping[str, str], imports: re.Pattern[str]) -> list[str]:
@@ -106,6 +110,10 @@ def _body(path: str, source: str, names: Mapping[str, str], url: str) -> str:
         raise BundleError(f"{path}: {other[0]!r} is no form of import or export that a bundle can have")
     body = body.replace("import.meta.url", f"new URL({json.dumps(url)}, import.meta.url)")
     return f"// {path}\n{body}"
+
+
+def _function(path: str, source: str, names: Mapping[str, str], url: str) -> str:
+    return f"const {names[path]} = (() => {{\n{_body(path, source, names, url)}{_return(source)}}})();\n"
 
 
 def _return(source: str) -> str:

@@ -2,8 +2,9 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from statistics import fmean
 from typing import BinaryIO
@@ -20,12 +21,22 @@ from rekindle_service.run_readers.rank_rows import rank_numbers
 
 _MAX_VALUES = 100_000  # of all lanes together: with many ranks, each has fewer points
 _MAX_BYTES = 32 << 20  # of samples that one request reads: a few seconds; what is older has no points
+_SHORTEST = 0.001  # seconds that attempts have run where a clock was set back
 _MAX_PHASES = 40
 _PHASE_LENGTH = 60  # characters
 _OTHER_PHASE = "other"
 _NO_PHASE = "running"  # of a script that reports none
 _MAX_LINE = 256 * 1024  # bytes: thousands of ranks
 _MAX_FILE_BYTES = 8 << 20  # of a file that the keeper holds at a fraction of it
+
+
+class RankMeasure(StrEnum):
+    """What a rank uses: its processes with those that they have started, and its GPUs."""
+
+    CPU = "cpu"
+    MEMORY = "memory"
+    GPU = "gpu"
+    GPU_MEMORY = "gpu_memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +57,8 @@ class RankLane(Described):
     """Fraction of the time in which it waited for other ranks, 0 to 1."""
     use: list[float | None] = field(default_factory=list)
     """Utilization in percent: of its GPUs on average, else of one core."""
+    measures: dict[RankMeasure, list[float | None]] = field(default_factory=dict)
+    """Values of each requested measure: `cpu` and `gpu` in percent (100 is one core), the others in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +112,22 @@ class Lanes(Described):
 
 
 def read_lanes(
-    run_dir: RunDir, attempts: Sequence[AttemptInfo], devices_per_rank: int, begin: float, end: float, points: int
+    run_dir: RunDir,
+    attempts: Sequence[AttemptInfo],
+    devices_per_rank: int,
+    begin: float,
+    end: float,
+    points: int,
+    measures: Sequence[RankMeasure] = (),
 ) -> Lanes:
     """The lanes of the ``attempts`` (ascending) that ran between ``begin`` and ``end``, in seconds since the epoch.
 
-    That time has at most ``points`` points, fewer where there are many ranks.
+    The time that they ran has about ``points`` points, fewer where there are many ranks.
     """
     chosen = [each for each in attempts if 0 < each.started_at <= end and (each.ended_at or end) >= begin]
     ranks = max((len(rank_numbers(run_dir, each)) for each in chosen), default=1)
-    width = (end - begin) / max(1, min(points, _MAX_VALUES // max(ranks, 1)))
+    ran = sum(min(each.ended_at or end, end) - max(each.started_at, begin) for each in chosen)
+    width = max(ran, _SHORTEST) / max(1, min(points, _MAX_VALUES // max(ranks, 1)))
     phases = _Phases()
     budget, lanes = _MAX_BYTES, list[AttemptLanes]()
     for attempt in reversed(chosen):
@@ -115,7 +135,8 @@ def read_lanes(
         status = stat_beneath(run_dir.root, path)
         budget -= 0 if status is None else status.st_size
         samples = read_usage(run_dir.root, path, begin, end) if budget >= 0 else iter(())
-        lanes.append(_attempt_lanes(run_dir, attempt, devices_per_rank, _buckets(samples, begin, width), phases))
+        buckets = _buckets(samples, begin, width)
+        lanes.append(_attempt_lanes(run_dir, attempt, devices_per_rank, buckets, phases, measures))
     return Lanes(begin, end, phases.names, lanes[::-1], complete=budget >= 0)
 
 
@@ -133,9 +154,16 @@ def _buckets(samples: Iterator[UsageSample], begin: float, width: float) -> list
 
 
 def _attempt_lanes(
-    run_dir: RunDir, attempt: AttemptInfo, devices_per_rank: int, buckets: list[list[UsageSample]], phases: "_Phases"
+    run_dir: RunDir,
+    attempt: AttemptInfo,
+    devices_per_rank: int,
+    buckets: list[list[UsageSample]],
+    phases: "_Phases",
+    measures: Sequence[RankMeasure],
 ) -> AttemptLanes:
     lanes = {rank: _lane(attempt, rank) for rank in rank_numbers(run_dir, attempt)}
+    for lane in lanes.values():
+        lane.measures.update({measure: [] for measure in measures})
     totals = LaneTotals()
     for bucket in buckets:
         _add_totals(totals, bucket)
@@ -168,8 +196,9 @@ def _add_point(lane: RankLane, used: list[RankUsage], gpus: list[GpuUsage], phas
     lane.step.append(None if latest is None else latest.step)
     waiting = _mean([usage.waiting for usage in used])
     lane.waiting.append(None if waiting is None else round(min(waiting, 1.0), 3))
-    percents = [gpu.utilization_percent for gpu in gpus] if gpus else [usage.cpu_percent for usage in used]
-    lane.use.append(_mean(percents))
+    lane.use.append(_VALUES[RankMeasure.GPU if gpus else RankMeasure.CPU](used, gpus))
+    for measure, values in lane.measures.items():
+        values.append(_VALUES[measure](used, gpus))
 
 
 def _add_totals(totals: LaneTotals, bucket: list[UsageSample]) -> None:
@@ -190,6 +219,14 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _sum(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+_VALUES: dict[RankMeasure, Callable[[list[RankUsage], list[GpuUsage]], float | None]] = {
+    RankMeasure.CPU: lambda used, _: _mean([usage.cpu_percent for usage in used]),
+    RankMeasure.MEMORY: lambda used, _: used[-1].rss_bytes if used else None,
+    RankMeasure.GPU: lambda _, gpus: _mean([gpu.utilization_percent for gpu in gpus]),
+    RankMeasure.GPU_MEMORY: lambda _, gpus: _sum([*{gpu.index: gpu.memory_used_bytes for gpu in gpus}.values()]),
+}
 
 
 class _Phases:

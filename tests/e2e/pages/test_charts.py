@@ -31,7 +31,7 @@ _CHART = """async () => {
 }"""
 _MODULES = """async () => {
     const { axisTicks, logTicks } = await import("/static/charts/ticks.js");
-    const { frameOf, nearest, runsOf } = await import("/static/charts/chart-frame.js");
+    const { frameOf, nearest, pixelOf, runsOf, valueAt } = await import("/static/charts/chart-frame.js");
     const { colourOf } = await import("/static/charts/palette.js");
     const labels = (ticks) => ticks.map(({ label }) => label);
     const curve = (x, y) => ({ name: "", x, y });
@@ -44,6 +44,10 @@ _MODULES = """async () => {
     const single = curve([0, 1], [1, 1]);
     const finite = (scale) => Number.isFinite(scale.min) && Number.isFinite(scale.max) && scale.max > scale.min;
     const colours = (count) => new Set(Array.from({ length: count }, (_, index) => colourOf(index, count))).size;
+    const one = (kind, at) => frameOf({ series: [curve([at], [0.5])], x: { kind } }, null, size, () => 20);
+    const few = [[0, 1], [0.9, 1.08], [0, 7], [3, 4.1], [0, 23], [99, 101]];
+    const idle = [{ from: 100, to: 1100, shown: 10 }, { from: 1150, to: 1250, shown: 10 }];
+    const night = { min: 50, max: 1300, from: 0, to: 170, log: false, idle };
     const odd = [[], [NaN], [0], [1e308, -1e308], [5, 5], [1e-320]].map((y) => frame([curve(y.map((_, at) => at), y)]));
     return {
         numbers: labels(axisTicks("number", 0, 1000, 4)),
@@ -59,6 +63,19 @@ _MODULES = """async () => {
         nearest: [[gapped, 2.2], [single, 4], [curve([], []), 1]].map(([of, at]) => nearest(of, at, frame([gapped]))),
         finite: odd.every(({ x, y }) => finite(x) && finite(y)),
         noLog: frame([curve([1, 2], [-1, 0])], { log: true }).y.max,
+        single: [["whole", 1], ["whole", 0], ["time", 1e9]].map(([kind, at]) => {
+            const { x, xTicks } = one(kind, at);
+            return [x.max - x.min, xTicks.length];
+        }),
+        whole: labels(axisTicks("whole", 0, 2, 6)),
+        fewest: Math.min(...few.map(([low, high]) => Math.min(
+            axisTicks("number", low, high, 1).length,
+            axisTicks("duration", low, high, 1).length,
+            logTicks(low + 0.01, high, 2).length,
+        ))),
+        idle: [50, 100, 600, 1100, 1150, 1300].map((at) => pixelOf(night, at)),
+        back: [0, 40, 55, 60, 65, 170].map((pixel) => valueAt(night, pixel)),
+        idleTicks: axisTicks("time", 50, 1300, 4, idle).map(({ at }) => at),
         colours: [3, 8, 12, 50].map(colours),
     };
 }"""
@@ -80,7 +97,7 @@ def test_the_values_at_the_cursor_are_shown_for_mouse_and_keyboard(chart: Page) 
     for key in ("ArrowRight", "ArrowRight", "ArrowRight"):
         chart.keyboard.press(key)
     expect(plot).to_have_attribute("aria-valuenow", "10")
-    expect(plot).to_have_attribute("aria-valuetext", "step 10, <img src=x onerror=alert(1)> 2")
+    expect(plot).to_have_attribute("aria-valuetext", "step 10, attempt 2, <img src=x onerror=alert(1)> 2")
     chart.keyboard.press("ArrowLeft")
     expect(plot).to_have_attribute("aria-valuetext", "step 5, <img src=x onerror=alert(1)> 1, other 0.001")
     expect(plot.locator(".chart-tip bdi")).to_have_text(["<img src=x onerror=alert(1)>", "other"])
@@ -132,6 +149,12 @@ def test_axes_have_round_ticks_and_curves_their_gaps_peaks_and_turns(modules: Pa
     assert found["nearest"] == [3, None, None]
     assert found["finite"]
     assert found["noLog"] == 10
+    assert found["single"] == [[2, 3], [1, 2], [60, 4]], "a curve of one point has an axis of whole steps"
+    assert found["whole"] == ["0", "1", "2"]
+    assert found["fewest"] >= 3
+    assert found["idle"] == pytest.approx([0, 50, 55, 60, 110, 170]), "a long wait is drawn short"
+    assert found["back"] == pytest.approx([50, 90, 600, 1100, 1105, 1300])
+    assert not [at for at in found["idleTicks"] if 100 < at < 1100 or 1150 < at < 1250]
     assert found["colours"] == [3, 8, 12, 50]
 
 

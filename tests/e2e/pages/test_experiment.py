@@ -56,7 +56,8 @@ def test_an_experiment_shows_table_curves_and_machine_live(
     expect(rows.nth(1).locator(".value")).to_have_text(["1 (best)", "0.5 (best)", "\N{EN DASH}"])
     expect(rows.nth(1)).to_contain_text(_HOSTILE)
     expect(rows.locator(".badge")).to_have_text(["failed", "succeeded"])
-    expect(page.locator("#curve-charts figcaption")).to_have_text(["loss"])
+    expect(page.locator("#curve-charts figcaption > bdi")).to_have_text(["loss"])
+    expect(page.locator("#curve-charts .latest")).to_contain_text("min 1 at step 2, --note <img")
     expect(page.get_by_label("Chart of loss")).to_have_attribute(
         "aria-description", re.compile(r"^2 curves of 4 points")
     )

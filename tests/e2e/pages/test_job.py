@@ -137,18 +137,30 @@ def test_a_crash_and_the_recovery_are_shown_live(job_page: Page, job: PlayedJob)
 def test_charts_draw_each_attempt_and_grow(job_page: Page, job: PlayedJob) -> None:
     for step in range(1, 31):
         job.metric(step, **{"loss": 1 / step, HOSTILE: 1.0, "val/accuracy": step / 100})
-    job.end_attempt(Outcome(OutcomeClass.COMM, "connection lost"), last_step=30)
+    job.end_attempt(Outcome(OutcomeClass.COMM, "connection lost", rank=1), last_step=30)
     job.begin_attempt(resumed_from_step=20)
     for step in range(21, 41):
         job.metric(step, loss=1 / step)
     loss = job_page.locator(".chart").filter(has_text="loss")
     expect(loss.locator(".latest")).to_contain_text("at step 40")
-    job_page.get_by_label("Axis", exact=True).select_option("step")
-    summary = re.compile(r"^3 curves of 51 points, step 0 to 40, attempt 2$")  # two attempts, and the replayed tail
+    expect(loss.locator(".latest")).to_have_text("last 0.025 at step 40 · min 0.025 at step 40")
+    accuracy = job_page.locator(".chart").filter(has_text="val/accuracy")
+    expect(accuracy.locator(".latest")).to_have_text("last 0.3 at step 30 · max 0.3 at step 30")
+    # two attempts, and the replayed tail
+    summary = "3 curves of 51 points, step 0 to 40, comm rank 1, \N{MINUS SIGN}10 steps"
     expect(loss.locator(".plot")).to_have_attribute("aria-description", summary)
+    loss.locator(".plot").focus()
+    for key in ("Home", *["ArrowRight"] * 30):
+        job_page.keyboard.press(key)
+    expect(loss.locator(".plot")).to_have_attribute(
+        "aria-valuetext", re.compile("^step 30, comm rank 1, \N{MINUS SIGN}10 steps, ")
+    )
     expect(job_page.locator("#metric-picker label")).to_have_text(["loss", "val/accuracy", HOSTILE])
-    job_page.get_by_role("checkbox", name=HOSTILE).check()
-    expect(job_page.locator(".chart:visible")).to_have_count(3)
+    expect(job_page.locator("#charts .chart:visible")).to_have_count(3)
+    job_page.get_by_label("X axis").select_option("time")
+    expect(loss.locator(".plot")).to_have_attribute("aria-description", re.compile(r"points, \d\d:\d\d"))
+    job_page.goto(job_page.url.partition("#")[0])
+    expect(loss.locator(".plot")).to_have_attribute("aria-description", re.compile(r"points, \d\d:\d\d"))
     assert job_page.locator("main img").count() == 0
 
 
@@ -356,13 +368,13 @@ def test_thousands_of_metrics_are_found_by_name_and_missing_values_reported(job_
     expect(job_page.locator("#metric-picker label")).to_have_count(40)
     job_page.get_by_label("Find a metric").fill("layer1499")
     job_page.get_by_role("checkbox", name="layer1499/norm").check()
-    expect(job_page.locator(".chart:visible")).to_have_count(3)
+    expect(job_page.locator("#charts .chart:visible")).to_have_count(5)
     widths = "plots => plots.every(plot => plot.querySelector('canvas').width === plot.clientWidth)"
     until(lambda: job_page.locator(".chart:visible .plot").evaluate_all(widths), "each chart fits its place")
     job_page.get_by_label("Log scale").check()
     expect(loss.locator(".warning")).to_contain_text("1 not above 0")
     for axis, span in (("step", "step 0 to 6"), ("time", r"\d\d:\d\d.* to \d\d:\d\d")):
-        job_page.get_by_label("Axis", exact=True).select_option(axis)
+        job_page.get_by_label("X axis").select_option(axis)
         expect(loss.locator(".plot")).to_have_attribute("aria-description", re.compile(f"points, {span}"))
     job_page.get_by_label("Smoothing").fill("0.9")
     with job_page.expect_download() as table:

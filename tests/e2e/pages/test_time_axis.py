@@ -1,6 +1,7 @@
 """The time axis of a job's page."""
 
 import itertools
+import json
 import re
 import time
 
@@ -23,14 +24,16 @@ _VIEWS = """async (hashes) => {
 
 _RANGES = """async () => {
     const { getView, setView } = await import("/static/job/axis/view-state.js");
-    return [{ by: "step", from: 1.2346, to: 7.0004 }, { by: "epoch", from: 1.2345678, to: 2 }].map((part) => {
+    return [{ by: "step", from: 1.2346, to: 7.0004 }, { by: "epoch" }].map((part) => {
         setView(part);
         return [location.hash, getView().from, getView().to];
     });
 }"""
 
 _COURSES = """async () => {
-    const { coursesOf, epochsOf, stepAt, timeAt, unitOf, wholeSpan } = await import("/static/job/axis/axis-model.js");
+    const model = await import("/static/job/axis/axis-model.js");
+    const { coursesOf, epochsOf, idleOf, positionsWithin, stepAt, timeAt, timesWithin, unitOf, wholeSpan } = model;
+    const interval = (category, started_at, seconds) => ({ category, started_at: iso(started_at), seconds });
     const iso = (seconds) => new Date(seconds * 1000).toISOString();
     const attempt = (number, begin, end, first, last) => ({
         number, started_at: iso(begin), ranks_running_at: iso(begin), ended_at: end && iso(end),
@@ -45,6 +48,12 @@ _COURSES = """async () => {
         times: [45, 90, 95, 500].map((step) => timeAt(courses, step)),
         spans: [[courses, "time"], [courses, "step"], [[], "step"]].map(
             ([shown, by]) => wholeSpan(job, shown, unitOf(by, null), 1140)),
+        ranges: [[10, 90], [85, 95], [200, 300]].map((range) => timesWithin(courses, unitOf("step", null), range)),
+        within: [[1000, 1140], [1101, 1109], [1115, 1125], [1135, 1140]].map(
+            (range) => positionsWithin(courses, unitOf("step", null), range)),
+        idle: idleOf({ intervals: [
+            interval("queued", 0, 1000), interval("training", 1000, 100), interval("waiting", 1100, 3)] }),
+        never: idleOf({ intervals: [interval("queued", 0, 1000)] }),
         epochs: [
             [60, 3, []],
             [null, 3, [[1, 0], [20, 0], [21, 1], [40, 1], [41, 2]]],
@@ -90,14 +99,20 @@ def test_a_url_holds_the_view_and_nonsense_in_it_is_ignored(modules: Page) -> No
     assert reported == [[5, None, None], [5, 1, 5], "#t=5&rank=1", 1, [7, None, 5]]
     assert modules.evaluate(_RANGES) == [
         ["#t=7&from=1.235&to=7&by=step", 1.235, 7],
-        ["#t=7&from=1.234568&to=2&by=epoch", 1.234568, 2],
+        ["#t=7&from=1.235&to=7&by=epoch", 1.235, 7],
     ], "a page shows the range of its URL"
     found = modules.evaluate(_COURSES)
     assert found["steps"] == [0, 100, None, 90, None], "a clock that went back does no harm"
     assert found["times"] == [1020, 1125, 1130, None], "of the latest attempt that reached it"
     assert found["epochs"] == [[0.5, 1, 2.5, 3.5]] * 3, "by the job's length, or by metrics of steps or of whole epochs"
     assert (found["unknown"], found["back"], found["fallback"]) == ([None] * 4, 15, "step")
-    assert found["spans"] == [[997.2, 1140], [0, 100], [0, 1]], "without a long wait in the queue"
+    assert found["spans"] == [[0, 1140], [0, 100], [0, 2]]
+    assert found["ranges"] == [[1000 + 40 / 9, 1125], [1000 + 40 * 85 / 90, 1130], None], (
+        "from the first time that it was reached to the last"
+    )
+    assert found["within"] == [[0, 100], None, [82.5, 90], [94, 95]]
+    assert found["idle"] == [{"from": 0, "to": 1000, "shown": 4}], "a long wait is drawn short, a short one as it is"
+    assert found["never"] == [], "a job that only waits"
 
 
 def test_one_axis_shows_attempts_ranks_snapshots_and_metrics_and_a_link_the_same_moment(
@@ -112,39 +127,43 @@ def test_one_axis_shows_attempts_ranks_snapshots_and_metrics_and_a_link_the_same
     expect(page.locator("#timeline [data-kind=replayed]")).to_have_count(1)
     expect(page.locator("#usage-charts .chart:visible")).to_have_count(2)
 
-    page.get_by_label("Axis", exact=True).select_option("step")
     loss = page.locator("#charts .chart").filter(has_text="loss").locator(".plot")
-    expect(loss).to_have_attribute("aria-description", re.compile("of 7 points, step 0 to 60"))
-    _click(lanes, 0.51, 0.5)  # the lane of rank 1, half of the steps
-    expect(page).to_have_url(re.compile(r"#t=[\d.]+&by=step&attempt=2&rank=1$"))
-    expect(page.locator("#axis-reading")).to_contain_text(
-        "attempt 2 · step 30 · rank 1: train, waits 90 %, device 50 %"
+    expect(loss).to_have_attribute(
+        "aria-description", re.compile("of 7 points, step 0 to 60, exit 3 rank 1, \N{MINUS SIGN}10 steps$")
     )
+    _click(lanes, _share_of_last_sample(job), 0.5)  # the lane of rank 1
+    expect(page).to_have_url(re.compile(r"#t=[\d.]+&attempt=2&rank=1$"))
+    reading = page.locator("#axis-reading")
+    expect(reading).to_contain_text(re.compile(r"attempt 2 · step \d+ · rank 1: train, waits 90 %, device 50 %"))
     expect(page.get_by_label("Rank", exact=True)).to_have_value("1")
     expect(page.locator("#log-lines")).to_have_text("words of rank 1")
 
     slider.focus()
-    for key in ("ArrowRight", "Shift+ArrowRight", "+"):
+    for key in ("ArrowDown", "ArrowLeft", "+"):
         page.keyboard.press(key)
-    expect(page).to_have_url(re.compile(r"&from=[\d.]+&to=[\d.]+&by=step"))
+    expect(page).to_have_url(re.compile(r"from=[\d.]+&to=[\d.]+&attempt=2&rank=2"))
     expect(loss).not_to_have_attribute("aria-description", re.compile("step 0 to 60"))
-    reading, description = page.locator("#axis-reading").inner_text(), loss.get_attribute("aria-description") or ""
-    assert slider.get_attribute("aria-valuetext") == reading
-    _check_link(chromium, page, reading, description)
+    words, description = reading.inner_text(), loss.get_attribute("aria-description") or ""
+    assert slider.get_attribute("aria-valuetext") == words
+    _check_link(chromium, page, words, description)
 
     page.keyboard.press("Escape")
     expect(page.get_by_role("button", name="Show everything")).to_be_hidden()
-    _drag(page, lanes, 0.25, 0.75)
+    loss.focus()
+    for key in ("Home", *["ArrowRight"] * 4, "+"):
+        page.keyboard.press(key)
     expect(page.get_by_role("button", name="Show everything")).to_be_visible()
-    expect(loss).to_have_attribute("aria-description", re.compile("step 15 to 45"))
+    expect(loss).to_have_attribute("aria-valuenow", re.compile("^(30|25)$"))
+    expect(loss).not_to_have_attribute("aria-description", re.compile("step 0 to 60"))
     loss.dblclick()
     expect(loss).to_have_attribute("aria-description", re.compile("step 0 to 60"))
-    page.get_by_label("Axis", exact=True).select_option("epoch")
+    page.get_by_label("X axis").select_option("epoch")
     expect(loss).to_have_attribute("aria-description", re.compile(r"epoch 0 to 0\.6"))
-    _click(lanes, 0.5, 0.5)
-    expect(page.locator("#axis-reading")).to_contain_text(
-        re.compile(r"attempt 2 · epoch 0\.30 · step (29|30) · rank 1")
-    )
+    page.get_by_label("X axis").select_option("time")
+    _drag(page, lanes, 0.25, 0.75)
+    expect(loss).to_have_attribute("aria-description", re.compile(r"points, \d\d:\d\d:\d\d.* to \d\d:"))
+    page.get_by_role("button", name="Show everything").click()
+    _check_measures(page, job, lanes, reading)
 
     job.end(JobState.FAILED, Outcome(OutcomeClass.USER_ERROR, "no"))
     expect(page.locator("#job-state")).to_have_text("failed")
@@ -192,6 +211,38 @@ def _recorded(play: Play, monkeypatch: pytest.MonkeyPatch) -> PlayedJob:
     return job
 
 
+def _share_of_last_sample(job: PlayedJob) -> float:
+    """How much of the job's time had passed just before it."""
+    begin = json.loads(job.run_dir.journal.read_text().splitlines()[0])["at"]
+    last = json.loads(job.run_dir.attempt(2).usage.read_text().splitlines()[-1])["at"]
+    return float((last - 2 - begin) / (time.time() - begin))
+
+
+def _check_measures(page: Page, job: PlayedJob, lanes: Locator, reading: Locator) -> None:
+    """Lanes and lines of what each rank used: every sample is of half a core and 1 MiB."""
+    across = 64 + _share_of_last_sample(job) * (lanes.evaluate("canvas => canvas.clientWidth") - 74)
+    legend, measure = page.locator("#timeline-legend"), page.get_by_label("Ranks by")
+    for name, words in (
+        ("waiting share", "waiting 90 %"),
+        ("memory", "memory 0.001049 GB"),
+        ("device use", "device 50 %"),
+    ):
+        measure.select_option(name)
+        expect(legend.locator(".heat-scale")).to_be_visible()
+        lanes.hover(position={"x": across, "y": 5})
+        expect(reading).to_contain_text(f"rank 0: {'waiting 0 %' if name == 'waiting share' else words}")
+        expect(page.locator("#axis-slider > .chart-tip")).to_have_text(reading.inner_text())
+    expect(legend).to_contain_text("device 0 %")
+    measure.select_option("step time")
+    expect(legend).to_contain_text(re.compile(r"step time [\d.]+ s"))
+    measure.select_option("phase")
+    expect(legend).to_contain_text("waits for others")
+    page.locator("#usage-of").select_option("The chosen rank among all")
+    memory = page.locator("#usage-charts .chart").filter(has_text="Memory")
+    expect(memory.locator(".latest")).to_have_text("rank 2: 0.001049 GB")
+    expect(memory.locator(".plot")).to_have_attribute("aria-description", re.compile("^4 curves of "))
+
+
 def _check_link(chromium: Browser, page: Page, reading: str, description: str) -> None:
     """In another browser, which has the session but nothing else of this one."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
@@ -201,7 +252,7 @@ def _check_link(chromium: Browser, page: Page, reading: str, description: str) -
     expect(other.locator("#axis-reading")).to_have_text(reading)
     plot = other.locator("#charts .chart").filter(has_text="loss").locator(".plot")
     expect(plot).to_have_attribute("aria-description", description)
-    expect(other.get_by_label("Rank", exact=True)).to_have_value("1")
+    expect(other.get_by_label("Rank", exact=True)).to_have_value("2")
     context.close()
 
 

@@ -16,7 +16,7 @@ from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problems import invalid_field
 from rekindle_service.jobs.job_story import SameError, Story, read_story, start_reasons
 from rekindle_service.jobs.time_breakdown import goodput, time_breakdown, totals
-from rekindle_service.run_readers.lanes import Lanes, read_lanes
+from rekindle_service.run_readers.lanes import Lanes, RankMeasure, read_lanes
 from rekindle_service.run_readers.rank_rows import read_rank_zero_status
 from rekindle_service.schemas.attempt_json import AttemptPublic, EventPublic, IntervalPublic, TimeBreakdown
 from rekindle_service.schemas.fields import Page
@@ -69,6 +69,7 @@ def list_lanes(
         float | None, Query(alias="to", ge=0, le=1e11, description="Seconds since the epoch; default: the end, or now")
     ] = None,
     points: Annotated[int, Query(ge=1, le=2000, description="Maximum number of points of each rank")] = 240,
+    measure: Annotated[list[RankMeasure] | None, Query(description="What of each rank is wanted besides")] = None,
 ) -> Lanes:
     """Get what every rank of every attempt did over time: phase, step, waiting for other ranks, use of its device.
 
@@ -83,7 +84,7 @@ def list_lanes(
         detail = f"the range from {begin:.3f} to {end:.3f} has no time in it"
         raise invalid_field("to", f"must be later than `from`, which is {begin:.3f}", end, detail)
     attempts = state.store.detailed_attempts(job.id)
-    return read_lanes(run_dir, attempts, job.spec.devices_per_rank, begin, end, points)
+    return read_lanes(run_dir, attempts, job.spec.devices_per_rank, begin, end, points, measure or [])
 
 
 @router.get("/jobs/{job_id}/story")

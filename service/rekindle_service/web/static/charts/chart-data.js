@@ -62,6 +62,13 @@ export const valuesOf = (points) => points.map(([, , , value]) => value);
 /** A value with its step, where the axis does not show it. @param {Point} point @param {number | null} value @param {Axis} axis */
 export const pointText = ([step], value, axis) => `${Number((value ?? NaN).toPrecision(5))}${axis === "step" ? "" : ` at step ${step}`}`;
 
+/** The lowest or highest point, as the goal of the metric is; null where it has none, or no value. @param {Point[]} points @param {"min" | "max" | null} goal */
+export function bestPoint(points, goal) {
+  const known = points.filter(([, , , value]) => value !== null);
+  if (!goal || !known.length) return null;
+  return known.reduce((one, other) => (goal === "min" ? (other[3] ?? 0) < (one[3] ?? 0) : (other[3] ?? 0) > (one[3] ?? 0)) ? other : one);
+}
+
 /** What the chart cannot show, in words. @param {Point[]} points @param {boolean} logarithmic */
 export function missingValues(points, logarithmic) {
   const missing = points.filter(([, , , value]) => value === null);

@@ -11,22 +11,25 @@
  * @property {boolean} [faded]
  * @property {(index: number) => string} [describe] a point in words, where its y does not say enough
  * @typedef {{x: number, label: string, kind: string}} Mark a vertical line; kinds: attempt, snapshot, failure
+ * @typedef {{from: number, to: number, shown: number}} Idle a stretch that is drawn as if it were `shown` long
  * @typedef {object} Content
  * @property {Series[]} series
  * @property {Mark[]} [marks]
- * @property {{kind: import("./ticks.js").AxisKind, title?: string, min?: number, max?: number}} x
+ * @property {{kind: import("./ticks.js").AxisKind, title?: string, min?: number, max?: number, idle?: Idle[]}} x idle: ascending
  * @property {{log?: boolean, min?: number, max?: number, unit?: string}} [y]
  * @typedef {[from: number, to: number]} Range
- * @typedef {{min: number, max: number, from: number, to: number, log: boolean}} Scale a span of values, and of pixels
+ * @typedef {{min: number, max: number, from: number, to: number, log: boolean, idle?: Idle[]}} Scale a span of values, and of pixels
  * @typedef {{width: number, height: number, x: Scale, y: Scale, xTicks: Tick[], yTicks: Tick[]}} Frame
  */
 /** @import { Tick } from "./ticks.js" */
-import { axisTicks, logTicks, numberTicks } from "./ticks.js";
+import { axisTicks, logTicks } from "./ticks.js";
 
 const MARGIN = { top: 8, right: 10, bottom: 20, label: 16 };
 const PIXELS_PER_TICK = { x: 80, y: 32 };
 /** The arithmetic of a scale overflows beyond it. */
 const MAX_VALUE = 1e300;
+/** What is shown around a single point: steps or seconds. */
+const SHORTEST = { whole: 1, time: 30, duration: 30 };
 /** A curve is shown at a cursor this far beyond its ends, in pixels. */
 const REACH = 12;
 
@@ -42,11 +45,12 @@ export function frameOf(content, range, { width, height, left }, measure) {
   const [low, high] = ySpan(content, min, max, log);
   const top = content.marks?.some(({ label }) => label) ? MARGIN.label : MARGIN.top;
   const bottom = height - MARGIN.bottom;
-  const yTicks = (log ? logTicks : numberTicks)(low, high, Math.max(2, Math.floor((bottom - top) / PIXELS_PER_TICK.y)));
+  const rows = Math.floor((bottom - top) / PIXELS_PER_TICK.y);
+  const yTicks = log ? logTicks(low, high, Math.max(2, rows)) : axisTicks("number", low, high, rows);
   withUnit(yTicks, content.y?.unit);
   const start = left ?? Math.ceil(Math.max(24, ...yTicks.map(({ label }) => measure(label)))) + 8;
-  const xTicks = axisTicks(content.x.kind, min, max, Math.max(2, Math.floor((width - start) / PIXELS_PER_TICK.x)));
-  const x = { min, max, from: start, to: Math.max(start + 1, width - MARGIN.right), log: false };
+  const xTicks = axisTicks(content.x.kind, min, max, Math.floor((width - start) / PIXELS_PER_TICK.x), content.x.idle);
+  const x = { min, max, from: start, to: Math.max(start + 1, width - MARGIN.right), log: false, idle: content.x.idle };
   return { width, height, x, y: { min: low, max: high, from: bottom, to: top, log }, xTicks, yTicks };
 }
 
@@ -57,14 +61,26 @@ function withUnit(ticks, unit) {
 }
 
 /** The pixel of a value. @param {Scale} scale @param {number} value */
-export function pixelOf({ min, max, from, to, log }, value) {
-  const share = log ? Math.log(value / min) / Math.log(max / min) : (value - min) / (max - min);
-  return from + share * (to - from);
+export function pixelOf({ min, max, from, to, log, idle }, value) {
+  const place = (/** @type {number} */ each) => (log ? Math.log(each) : each - omitted(idle, each));
+  return from + ((place(value) - place(min)) / (place(max) - place(min))) * (to - from);
+}
+
+/** How much before `value` takes no room. @param {Idle[] | undefined} idle @param {number} value */
+function omitted(idle, value) {
+  let sum = 0;
+  for (const { from, to, shown } of idle ?? []) sum += Math.max(0, Math.min(1, (value - from) / (to - from))) * (to - from - shown);
+  return sum;
 }
 
 /** The value at a pixel, within the span. @param {Scale} scale @param {number} pixel */
-export function valueAt({ min, max, from, to }, pixel) {
-  return min + Math.max(0, Math.min(1, (pixel - from) / (to - from))) * (max - min);
+export function valueAt({ min, max, from, to, idle = [] }, pixel) {
+  const [first, last] = [min - omitted(idle, min), max - omitted(idle, max)];
+  const drawn = first + Math.max(0, Math.min(1, (pixel - from) / (to - from))) * (last - first);
+  return idle.reduce((value, { from: begin, to: end, shown }) => {
+    if (value <= begin) return value;
+    return value < begin + shown ? begin + ((value - begin) / shown) * (end - begin) : value + end - begin - shown;
+  }, drawn);
 }
 
 /** Whether a value has a place on the axis. @param {Scale} scale @param {number | null} value @returns {value is number} */
@@ -73,7 +89,8 @@ const isDrawable = ({ log }, value) => value !== null && Number.isFinite(value) 
 /** What all curves span. @param {Content} content @returns {Range} */
 export function xSpan({ series, x }) {
   const [min, max] = extent(series.map((each) => each.x));
-  return widened(x.min ?? min, x.max ?? max, 0);
+  const [from, to] = [x.min ?? min, x.max ?? max];
+  return from < to || x.kind === "number" ? widened(from, to, 0) : [Math.max(0, from - SHORTEST[x.kind]), from + SHORTEST[x.kind]];
 }
 
 /** What the curves span where they are shown. @param {Content} content @param {number} from @param {number} to @param {boolean} log @returns {Range} */
@@ -154,7 +171,6 @@ function thinned(run) {
  * @param {Series} series @param {number} at in the unit of the axis @param {Frame} frame @returns {number | null} its index
  */
 export function nearest({ x: xs, y: ys }, at, { x, y }) {
-  const reach = (REACH / (x.to - x.from)) * (x.max - x.min);
   let [best, distance] = [-1, Infinity];
   let [isBefore, isAfter] = [false, false];
   xs.forEach((value, index) => {
@@ -163,8 +179,11 @@ export function nearest({ x: xs, y: ys }, at, { x, y }) {
     if (value >= at) isAfter = true;
     if (Math.abs(value - at) < distance) [best, distance] = [index, Math.abs(value - at)];
   });
-  return best >= 0 && ((isBefore && isAfter) || distance <= reach) ? best : null;
+  return best >= 0 && ((isBefore && isAfter) || isNear(x, at, /** @type {number} */ (xs[best]))) ? best : null;
 }
+
+/** Whether two positions are so close that a pointer may mean either. @param {Scale} x @param {number} one @param {number} other */
+export const isNear = (x, one, other) => Math.abs(pixelOf(x, one) - pixelOf(x, other)) <= REACH;
 
 /**
  * The next position of any point, to the right or to the left of `at`; `at` itself where there is none.

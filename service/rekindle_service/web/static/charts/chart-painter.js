@@ -33,7 +33,11 @@ export function paintChart(context, content, frame, resolve) {
 
 /** @param {CanvasRenderingContext2D} context @param {Content} content @param {Frame} frame @param {Resolve} resolve */
 function paintAxes(context, { x: { title = "" } }, { width, height, x, y, xTicks, yTicks }, resolve) {
-  context.strokeStyle = resolve("--grid");
+  context.strokeStyle = context.fillStyle = resolve("--grid");
+  for (const { from, to } of x.idle ?? []) {
+    const [left, right] = [from, to].map((at) => Math.max(x.from, Math.min(x.to, pixelOf(x, at))));
+    context.fillRect(left, y.to, right - left, y.from - y.to);
+  }
   context.fillStyle = resolve("--muted");
   context.lineWidth = 1;
   context.textBaseline = "middle";
@@ -43,14 +47,19 @@ function paintAxes(context, { x: { title = "" } }, { width, height, x, y, xTicks
     line(context, x.from, top, x.to, top);
     context.fillText(label, x.from - 6, top);
   }
-  const end = title ? width - context.measureText(title).width - 16 : width;
-  if (title) context.fillText(title, width - 4, height - 8);
+  const room = context.measureText(title).width + 8;
+  const isLeft = room + 8 < x.from; // below the labels of the other axis
+  if (title) context.fillText(title, isLeft ? x.from - 12 : width - 4, height - 8);
+  const end = title && !isLeft ? width - room - 8 : width;
   context.textAlign = "center";
+  let free = 0;
   for (const { at, label } of xTicks) {
     const left = Math.round(pixelOf(x, at)) + 0.5;
     line(context, left, y.to, left, y.from);
     const half = context.measureText(label).width / 2;
-    if (left + half < end) context.fillText(label, left, height - 8);
+    if (left - half < free || left + half > end + 4) continue;
+    context.fillText(label, left, height - 8);
+    free = left + half + 4;
   }
 }
 

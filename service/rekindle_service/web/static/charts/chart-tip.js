@@ -3,11 +3,11 @@
  *
  * @import { Content, Frame } from "./chart-frame.js"
  * @typedef {{name: string, value: string, colour: string, height: number}} Row height: pixel of the point
- * @typedef {{at: number, position: string, rows: Row[], text: string}} Reading
+ * @typedef {{at: number, position: string, notes: string[], rows: Row[], text: string}} Reading notes: what is marked there
  */
 import { h, patchChildren } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
-import { nearest, pixelOf } from "./chart-frame.js";
+import { isNear, nearest, pixelOf } from "./chart-frame.js";
 import { clock, durationLabel } from "./ticks.js";
 
 /** So many rows are readable; of more curves, those nearest to the pointer. */
@@ -16,7 +16,7 @@ const MAX_ROWS = 8;
 const GAP_PX = 10;
 
 /** @param {Content} content @param {Frame} frame @param {number} at @returns {Reading} */
-export function readCursor({ series, x, y }, frame, at) {
+export function readCursor({ series, marks = [], x, y }, frame, at) {
   const rows = series.flatMap((each) => {
     const index = nearest(each, at, frame);
     if (index === null) return [];
@@ -26,7 +26,9 @@ export function readCursor({ series, x, y }, frame, at) {
   });
   const position = positionText(x, frame, at);
   const shown = rows.slice(0, MAX_ROWS).map(({ name, value }) => [name, value].filter(Boolean).join(" "));
-  return { at, position, rows, text: [position, ...shown].join(", ") };
+  const notes = marks.filter((mark) => mark.label && isNear(frame.x, mark.x, at)).map(({ label }) => label).slice(0, MAX_ROWS);
+  if (x.idle?.some(({ from, to }) => from < at && at < to)) notes.push("idle, drawn shorter");
+  return { at, position, notes, rows, text: [position, ...notes, ...shown].join(", ") };
 }
 
 /** @param {Content["x"]} axis @param {Frame} frame @param {number} at */
@@ -59,9 +61,9 @@ export class ChartTip {
 
   /** @param {Reading | null} reading @param {Frame} frame */
   update(reading, { x }) {
-    this.node.hidden = !reading || !reading.rows.length || reading.at < x.min || reading.at > x.max;
+    this.node.hidden = !reading || !(reading.rows.length || reading.notes.length) || reading.at < x.min || reading.at > x.max;
     if (this.node.hidden || !reading) return;
-    patchChildren(this.node, [h("strong", {}, reading.position), ...this.#rows(reading).map(rowNode)]);
+    patchChildren(this.node, [h("strong", {}, reading.position), ...reading.notes.map((note) => h("bdi", {}, note)), ...this.#rows(reading).map(rowNode)]);
     const left = pixelOf(x, reading.at);
     const isRight = left < (x.from + x.to) / 2;
     this.node.style.left = isRight ? `${left + GAP_PX}px` : "auto";

@@ -2,10 +2,15 @@
  * The controls of metric charts: which metrics are drawn (with a search, since a script may log thousands), over which
  * axis, how smooth, and on which scale.
  */
+import { remember, remembered } from "../shared/browser-storage.js";
 import { byId, h, reorderChildren, setText } from "../shared/dom.js";
 import { count } from "../shared/format.js";
 
-const SHOWN_AT_FIRST = 2;
+const SHOWN_AT_FIRST = 4;
+/** So few cannot be chosen among. */
+const ALWAYS_SHOWN = 2;
+/** The axis that was chosen last, on any page. */
+const AXIS_KEY = "chart-axis";
 /** More boxes than this are found by their name. */
 const MAX_LISTED = 40;
 /** A page cannot keep more charts than this up to date. */
@@ -33,7 +38,10 @@ export class MetricPicker {
   /** @param {() => void} onChoice other metrics were chosen @param {() => void} onStyle they are drawn differently */
   constructor(onChoice, onStyle) {
     this.#onChoice = onChoice;
+    const known = [...this.#axis.options].find(({ value }) => value === remembered(AXIS_KEY));
+    if (known) this.#axis.value = known.value;
     this.#filter.addEventListener("input", () => this.#draw());
+    this.#axis.addEventListener("input", () => remember(AXIS_KEY, this.#axis.value));
     for (const control of [this.#axis, this.#smoothing, this.#log]) control.addEventListener("input", onStyle);
   }
 
@@ -62,7 +70,7 @@ export class MetricPicker {
     const found = this.#names.filter((name) => name.toLowerCase().includes(query));
     const chosenFirst = [...found.filter((name) => this.#chosen.has(name)), ...found.filter((name) => !this.#chosen.has(name))];
     const shown = found.length > MAX_LISTED ? chosenFirst.slice(0, MAX_LISTED) : found;
-    this.#chooser.hidden = this.#names.length <= SHOWN_AT_FIRST;
+    this.#chooser.hidden = this.#names.length <= ALWAYS_SHOWN;
     this.#filter.hidden = this.#names.length <= FEW;
     setText(byId("metric-chosen"), `${count(this.#chosen.size)} of ${count(this.#names.length)} metrics shown`);
     reorderChildren(byId("metric-picker"), shown.map((name) => this.#box(name)));

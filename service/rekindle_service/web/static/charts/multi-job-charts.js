@@ -5,11 +5,12 @@
  * @typedef {import("../results/row-view.js").RowView} RowView
  * @typedef {object} Source
  * @property {string[]} names of all metrics, the most important first
+ * @property {(name: string) => "min" | "max" | null} goal
  * @property {Map<string, number>} rows row of each job in the table
  * @property {(names: string[]) => Promise<Curve[]>} read
  */
 import { byId } from "../shared/dom.js";
-import { axisOf, pointText, positions, smoothed, valuesOf } from "./chart-data.js";
+import { axisOf, bestPoint, pointText, positions, smoothed, valuesOf } from "./chart-data.js";
 import { ChartGrid } from "./chart-grid.js";
 import { MetricPicker } from "./metric-picker.js";
 
@@ -19,7 +20,7 @@ export class MultiJobCharts {
   #grid = new ChartGrid(byId("curve-charts"));
   #picker = new MetricPicker(() => void this.#refresh(), () => this.draw());
   /** @type {Source} */
-  #source = { names: [], rows: new Map(), read: async () => [] };
+  #source = { names: [], goal: () => null, rows: new Map(), read: async () => [] };
   /** @type {Curve[]} */
   #curves = [];
   #requests = 0;
@@ -55,7 +56,20 @@ export class MultiJobCharts {
   #chart(name) {
     const { axis, logarithmic } = this.#picker.style;
     const curves = this.#curves.filter((curve) => curve.name === name && curve.points.length);
-    return { name, content: { series: curves.flatMap((curve) => this.#series(curve)), x: axisOf(axis, "its first value"), y: { log: logarithmic } } };
+    return { name, latest: this.#bestText(name, curves), content: { series: curves.flatMap((curve) => this.#series(curve)), x: axisOf(axis, "its first value"), y: { log: logarithmic } } };
+  }
+
+  /** The best value of all that are shown. @param {string} name @param {Curve[]} curves */
+  #bestText(name, curves) {
+    const goal = this.#source.goal(name);
+    const found = curves.flatMap(({ job, points }) => {
+      const { isHidden, name: row } = this.#view.look(this.#source.rows.get(job) ?? 0);
+      const best = isHidden ? null : bestPoint(points, goal);
+      return best ? [{ row, best }] : [];
+    });
+    const best = bestPoint(found.map((each) => each.best), goal);
+    const row = found.find((each) => each.best === best)?.row;
+    return best ? `${goal} ${pointText(best, best[3], "time")}${found.length > 1 ? `, ${row}` : ""}` : "";
   }
 
   /** None for a hidden row. @param {Curve} curve @returns {import("./chart-frame.js").Series[]} */

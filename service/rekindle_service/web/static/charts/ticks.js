@@ -2,7 +2,7 @@
  * Where the ticks of an axis are, and how they are labelled. Pure.
  *
  * @typedef {{at: number, label: string}} Tick
- * @typedef {"number" | "time" | "duration"} AxisKind plain numbers; seconds since the epoch; seconds
+ * @typedef {"number" | "whole" | "time" | "duration"} AxisKind plain numbers; steps; seconds since the epoch; seconds
  */
 
 const MINUTE = 60;
@@ -14,25 +14,45 @@ const CLOCK_STEPS = [1, 2, 5, 10, 15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * M
 const MAX_PLAIN = 1e7;
 const MIN_PLAIN_STEP = 1e-5;
 const MAX_DIGITS = 10;
+const MIN_TICKS = 3;
+/** More ticks than this are not tried in order to get three. */
+const MAX_ROOM = 12;
 /** By the number of digits after the point: making one takes longer than using it. */
 const formats = Array.from({ length: MAX_DIGITS + 1 }, (_, digits) => new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
 
+/** How far apart ticks are, and their labels. @type {Record<AxisKind, {step: (span: number, count: number) => number, label: (at: number, step: number, largest: number) => string}>} */
+const KINDS = {
+  number: { step: niceStep, label: numberLabel },
+  whole: { step: (span, count) => Math.max(1, niceStep(span, count)), label: numberLabel },
+  time: { step: clockStep, label: clockLabel },
+  duration: { step: clockStep, label: durationLabel },
+};
+
 /**
- * At most about `count` ticks from `min` to `max`.
+ * About `count` ticks from `min` to `max`, three at least where whole numbers allow it.
  *
- * @param {AxisKind} kind @param {number} min @param {number} max @param {number} count @returns {Tick[]}
+ * @param {AxisKind} kind @param {number} min @param {number} max @param {number} count
+ * @param {{from: number, to: number}[]} [idle] stretches without ticks, ascending, which take next to no room @returns {Tick[]}
  */
-export function axisTicks(kind, min, max, count) {
-  if (kind === "time") return timeTicks(min, max, count);
-  if (kind === "duration") return durationTicks(min, max, count);
-  return numberTicks(min, max, count);
+export function axisTicks(kind, min, max, count, idle = []) {
+  const ends = idle.filter(({ from, to }) => from < max && to > min).flatMap(({ from, to }) => [from, to]);
+  const edges = [min, ...ends, max];
+  const parts = edges.flatMap((from, index) => (index % 2 || edges[index + 1] < from ? [] : [[from, edges[index + 1]]]));
+  const span = parts.reduce((sum, [from, to]) => sum + to - from, 0) || max - min;
+  const offset = kind === "time" ? -new Date(min * 1000).getTimezoneOffset() * MINUTE : 0; // the browser's zone
+  for (let room = Math.max(count, MIN_TICKS); ; room += 1) {
+    const step = KINDS[kind].step(span, room);
+    const found = parts.flatMap(([from, to], index) => {
+      const inside = multiples(from, to, step, offset);
+      return inside.length || !index ? inside : [from]; // what follows an idle stretch has a label
+    });
+    if (found.length >= MIN_TICKS || room > MAX_ROOM) return found.map((at) => ({ at, label: KINDS[kind].label(at, step, Math.max(Math.abs(min), Math.abs(max))) }));
+  }
 }
 
-/** @param {number} min @param {number} max @param {number} count @returns {Tick[]} */
-export function numberTicks(min, max, count) {
-  const step = niceStep(max - min, count);
-  const exponential = Math.max(Math.abs(min), Math.abs(max)) >= MAX_PLAIN || step < MIN_PLAIN_STEP;
-  return multiples(min, max, step, 0).map((at) => ({ at, label: exponential ? exponent(at, step) : plain(at, step) }));
+/** @param {number} at @param {number} step @param {number} largest value of the axis */
+function numberLabel(at, step, largest) {
+  return largest >= MAX_PLAIN || step < MIN_PLAIN_STEP ? exponent(at, step) : plain(at, step);
 }
 
 /** On a logarithmic axis: powers of ten, with 2 and 5 between them where there is room. @param {number} min above 0 @param {number} max @param {number} count @returns {Tick[]} */
@@ -42,18 +62,11 @@ export function logTicks(min, max, count) {
   const factors = high - low <= count / 2 ? [1, 2, 5] : [1];
   const decades = Array.from({ length: Math.floor((high - low) / stride) + 1 }, (_, index) => low + index * stride);
   const found = decades.flatMap((decade) => factors.map((factor) => factor * 10 ** decade)).filter((at) => at >= min && at <= max);
-  if (found.length < 2) return numberTicks(min, max, count);
+  if (found.length < MIN_TICKS) return count < MAX_ROOM && high - low > 1 ? logTicks(min, max, count + 1) : axisTicks("number", min, max, MIN_TICKS);
   return found.map((at) => ({ at, label: at >= MAX_PLAIN || at < 0.001 ? exponent(at, at) : String(Number(at.toPrecision(1))) }));
 }
 
-/** In the browser's zone; a day's first tick is its date. @param {number} min @param {number} max @param {number} count @returns {Tick[]} */
-function timeTicks(min, max, count) {
-  const step = clockStep(max - min, count);
-  const offset = -new Date(min * 1000).getTimezoneOffset() * MINUTE;
-  return multiples(min, max, step, offset).map((at) => ({ at, label: clockLabel(at, step) }));
-}
-
-/** @param {number} at seconds since the epoch @param {number} step seconds */
+/** A day's first tick is its date. @param {number} at seconds since the epoch @param {number} step seconds */
 function clockLabel(at, step) {
   const time = new Date(at * 1000);
   const isMidnight = time.getHours() === 0 && time.getMinutes() === 0 && time.getSeconds() === 0;
@@ -67,12 +80,6 @@ export function clock(at, step) {
   const parts = [time.getHours(), time.getMinutes(), ...(step < MINUTE ? [time.getSeconds()] : [])];
   const text = parts.map((part) => String(part).padStart(2, "0")).join(":");
   return step < 1 ? `${text}.${String(time.getMilliseconds()).padStart(3, "0")}` : text;
-}
-
-/** @param {number} min @param {number} max @param {number} count @returns {Tick[]} */
-function durationTicks(min, max, count) {
-  const step = clockStep(max - min, count);
-  return multiples(min, max, step, 0).map((at) => ({ at, label: durationLabel(at, step) }));
 }
 
 /** "30 s", "1:30 min", "5 min", "2 h", "2:30 h", "3 d". @param {number} seconds @param {number} step seconds */

@@ -50,11 +50,14 @@ function resultLines(compared) {
 /** @param {Compared[]} compared */
 const metricNames = (compared) => [...new Set(compared.flatMap(({ metrics }) => metrics.map(({ name }) => name)))];
 
+/** @param {Compared[]} compared @param {string} name */
+const goalOf = (compared, name) => compared.flatMap(({ metrics }) => metrics).find((metric) => metric.name === name)?.goal ?? null;
+
 /** @param {Compared[]} compared @param {string} name @returns {ComparedLine} */
 function metricLine(compared, name) {
   const latest = compared.map(({ metrics }) => metrics.find((metric) => metric.name === name));
   const values = latest.map((metric) => metric?.value ?? null);
-  const goal = latest.find((metric) => metric !== undefined)?.goal ?? null;
+  const goal = goalOf(compared, name);
   return { name, isResult: true, values, best: bestRows(values, goal), texts: latest.map(metricText), differs: false };
 }
 
@@ -110,7 +113,8 @@ async function refresh() {
   await offerJobs(ids);
   show();
   const rows = new Map(compared.map(({ job }, index) => [job.id, index]));
-  await curves.show({ names: sortMetrics(metricNames(compared)), rows, read: readCurves });
+  const goal = (/** @type {string} */ name) => goalOf(compared, name);
+  await curves.show({ names: sortMetrics(metricNames(compared)), goal, rows, read: readCurves });
 }
 
 /** @param {string} id */

@@ -120,9 +120,10 @@ async function refresh() {
 }
 
 /** @param {Experiment} experiment */
-async function showCurves({ definition, metrics, logged, rows, trials }) {
+async function showCurves({ definition, goals, metrics, logged, rows, trials }) {
   await curves.show({
     names: [...new Set([...(definition.measure?.length ? metrics : []), ...sortMetrics([...logged])])],
+    goal: (name) => goals[metrics.indexOf(name)] ?? null,
     rows: new Map(rows.flatMap((row, index) => row.trials.map((trial) => [trials[trial].job, index]))),
     read: async (name) => (await call("GET /experiments/{experiment_id}/curves", { experiment_id: experimentId, name, max_points: MAX_POINTS })).items,
   });

@@ -4,20 +4,21 @@
  * @import { AttemptPublic as Attempt, MetricName } from "../shared/api-types.d.ts"
  * @import { ChartStyle } from "../charts/metric-picker.js"
  * @import { Part } from "../charts/metric-store.js"
- * @import { Content, Mark, Series } from "../charts/chart-frame.js"
+ * @import { Mark, Series } from "../charts/chart-frame.js"
  * @import { LineChart } from "../charts/line-chart.js"
  * @import { Unit } from "./axis/axis-model.js"
  * @import { TimeAxis } from "./axis/time-axis.js"
  */
-import { asCsv, missingValues, pointText, smoothed, valuesOf } from "../charts/chart-data.js";
+import { asCsv, bestPoint, missingValues, pointText, smoothed, valuesOf } from "../charts/chart-data.js";
 import { ChartGrid } from "../charts/chart-grid.js";
 import { MetricPicker } from "../charts/metric-picker.js";
 import { MetricStore, resumeSteps } from "../charts/metric-store.js";
 import { call, warn } from "../shared/api.js";
 import { linkTo } from "../log/log-permalink.js";
 import { byId, h } from "../shared/dom.js";
-import { secondsSince } from "../shared/format.js";
+import { counted, secondsSince } from "../shared/format.js";
 import { Throttle } from "../shared/timing.js";
+import { secondsOf } from "./axis/axis-model.js";
 
 /** Between two drawings of points that the stream brings. */
 const REDRAW_INTERVAL_MS = 500;
@@ -39,6 +40,8 @@ export class JobCharts {
   #received = new Map();
   /** @type {Map<string, HTMLAnchorElement>} by metric, the link to its latest line in the output */
   #lines = new Map();
+  /** @type {Map<string, MetricName["goal"]>} */
+  #goals = new Map();
   /** @type {Attempt[]} */
   #attempts = [];
   /** The names and points have been requested at least once. */
@@ -49,7 +52,7 @@ export class JobCharts {
   constructor(jobId, axis) {
     this.#jobId = jobId;
     this.#axis = axis;
-    this.#grid = new ChartGrid(byId("charts"), (name, chart) => this.#tools(name, chart), axis.chartOptions(150));
+    this.#grid = new ChartGrid(byId("charts"), (name, chart) => this.#tools(name, chart), axis.chartOptions(160));
     axis.attach(this.#grid, () => this.#redraw.now(), (attempt) => this.#metrics.stepTimes(attempt));
   }
 
@@ -65,6 +68,7 @@ export class JobCharts {
     this.#isRequested = true;
     const { items } = await call("GET /jobs/{job_id}/metrics/names", { job_id: this.#jobId });
     this.#metrics.addNames(items.map(({ name }) => name));
+    this.#goals = new Map(items.map(({ name, goal }) => [name, goal]));
     items.forEach((item) => this.#showLine(item));
     this.#picker.show(this.#metrics.names());
     await this.#fetch(this.#picker.chosen);
@@ -103,11 +107,13 @@ export class JobCharts {
     byId("no-metrics").hidden = true;
     const style = this.#picker.style;
     const charts = this.#picker.chosen.map((name) => ({ name, parts: this.#metrics.parts(name, this.#resumedFrom) }));
+    const marks = restarts(this.#attempts, this.#axis.unit);
     this.#axis.setPoints(charts.flatMap(({ parts }) => parts.flatMap(({ kept, replayed }) => [...kept, ...replayed])));
     this.#grid.draw(
       charts.map(({ name, parts }) => {
         const warning = missingValues(parts.flatMap(({ kept, replayed }) => [...kept, ...replayed]), style.logarithmic);
-        return { name, latest: latestText(parts), warning, content: contentOf(parts, style, this.#axis) };
+        const content = { series: curves(parts, style, this.#axis.unit), marks, x: this.#axis.content(), y: { log: style.logarithmic } };
+        return { name, latest: latestText(parts, this.#goals.get(name) ?? null), warning, content };
       }),
     );
   }
@@ -160,14 +166,12 @@ function saveAs(name, content) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-/** @param {Part[]} parts */
-function latestText(parts) {
+/** The last value and the best one. @param {Part[]} parts @param {MetricName["goal"]} goal */
+function latestText(parts, goal) {
   const last = parts.at(-1)?.kept.at(-1);
-  return last && last[3] !== null ? `${Number(last[3].toPrecision(5))} at step ${last[0]}` : "";
+  const best = bestPoint(parts.flatMap(({ kept }) => kept), goal);
+  return [last && last[3] !== null && `last ${pointText(last, last[3], "time")}`, best && `${goal} ${pointText(best, best[3], "time")}`].filter(Boolean).join(" · ");
 }
-
-/** @param {Part[]} parts @param {ChartStyle} style @param {TimeAxis} axis @returns {Content} */
-const contentOf = (parts, style, axis) => ({ series: curves(parts, style, axis.unit), marks: starts(parts, axis.unit), x: axis.content(), y: { log: style.logarithmic } });
 
 /**
  * Per attempt: the steps that count, the replayed ones dotted, and under a smoothed curve the values themselves.
@@ -193,10 +197,19 @@ function curves(parts, style, unit) {
 /** @param {Part["kept"]} points @param {Unit} unit */
 const positionsOf = (points, { by, ofStep }) => points.map(([step, , at]) => (by === "time" ? at : ofStep(step)));
 
-/** Where each attempt but the first begins. @param {Part[]} parts @param {Unit} unit @returns {Mark[]} */
-function starts(parts, unit) {
-  return parts.slice(1).flatMap(({ attempt, kept }) => {
-    const [x] = positionsOf(kept, unit);
-    return x === undefined ? [] : [{ x, label: `attempt ${attempt}`, kind: "attempt" }];
+/** Where each attempt but the latest ended, and why. @param {Attempt[]} attempts @param {Unit} unit @returns {Mark[]} */
+function restarts(attempts, { by, ofStep }) {
+  return attempts.slice(0, -1).flatMap(({ outcome, replayed_steps: replayed, ended_at: ended, last_step: last }) => {
+    const x = by === "time" ? secondsOf(ended) : last === null ? null : ofStep(last);
+    const kind = ["preempted", "cancelled", "success"].includes(outcome?.class) ? "attempt" : "failure";
+    return x === null ? [] : [{ x, kind, label: [causeOf(outcome), replayed ? `−${counted(replayed, "step")}` : ""].filter(Boolean).join(", ") }];
   });
+}
+
+/** "SIGKILL rank 5". @param {Attempt["outcome"]} outcome */
+function causeOf(outcome) {
+  if (!outcome) return "ended";
+  const { class: kind, rank, signal, exception, exit_code: code } = outcome;
+  const cause = exception ?? signal ?? (kind === "user_error" && code ? `exit ${code}` : kind.replaceAll("_", " "));
+  return typeof rank === "number" ? `${cause} rank ${rank}` : cause;
 }

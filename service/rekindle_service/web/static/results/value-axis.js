@@ -5,7 +5,7 @@
  * @typedef {{at: number, label: string}} Tick `at` from 0 to 1
  * @typedef {{ticks: Tick[], position: (value: Value) => number | null}} ValueAxis position from 0 to 1; null for no value
  */
-import { logTicks, numberTicks } from "../charts/ticks.js";
+import { axisTicks, logTicks } from "../charts/ticks.js";
 import { significant } from "../shared/format.js";
 
 /** A learning rate spans more than this; other numbers are drawn linearly. */
@@ -41,7 +41,7 @@ function numeric(numbers, count) {
   const [low, span] = [scale(min), scale(max) - scale(min)];
   const position = (/** @type {number} */ value) => (span > 0 && Number.isFinite(span) ? (scale(value) - low) / span : 0.5);
   const distinct = [...new Set(numbers)].sort((one, other) => one - other);
-  const ticks = distinct.length <= Math.min(FEW, count) ? distinct.map((at) => ({ at, label: significant(at) })) : (isLog ? logTicks : numberTicks)(min, max, count);
+  const ticks = distinct.length <= Math.min(FEW, count) ? distinct.map((at) => ({ at, label: significant(at) })) : isLog ? logTicks(min, max, count) : axisTicks("number", min, max, count);
   return {
     ticks: apart(ticks.filter(({ at }) => at >= min && at <= max).map(({ at, label }) => ({ at: position(at), label })), count),
     position: (value) => {

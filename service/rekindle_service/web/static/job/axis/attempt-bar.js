@@ -1,15 +1,14 @@
 /**
- * The row of the attempts: what each stretch of the job's time went into, or over which steps each attempt went.
+ * The row of the attempts: what each stretch of the job's time went into.
  *
- * @import { AttemptPublic as Attempt, TimeBreakdown } from "../../shared/api-types.d.ts"
+ * @import { TimeBreakdown } from "../../shared/api-types.d.ts"
  * @import { Scale } from "../../charts/chart-frame.js"
- * @import { Course, Unit } from "./axis-model.js"
  * @typedef {keyof TimeBreakdown["seconds"]} Category
- * @typedef {{kind: string, from: number, to: number, label: string, title: string}} Stretch in the unit of the axis
+ * @typedef {{kind: string, from: number, to: number, label: string, title: string}} Stretch in seconds since the epoch
  */
 import { pixelOf } from "../../charts/chart-frame.js";
 import { byId, h, reorderChildren, setText } from "../../shared/dom.js";
-import { count, duration } from "../../shared/format.js";
+import { duration } from "../../shared/format.js";
 import { secondsOf } from "./axis-model.js";
 
 /** The labels of the categories, in the order of the legend. @type {Record<Category, string>} */
@@ -47,15 +46,6 @@ export function stretchesOfTime({ intervals }) {
     const label = category === "starting" || named.has(attempt) ? "" : String(attempt);
     if (label) named.add(attempt);
     return { kind: category, from, to: from + seconds, label, title };
-  });
-}
-
-/** Later attempts are drawn over the steps that they replayed. @param {Course[]} courses @param {Attempt[]} attempts @param {Unit} unit @returns {Stretch[]} */
-export function stretchesOfSteps(courses, attempts, { ofStep }) {
-  return courses.flatMap(({ attempt, first, last }) => {
-    const replayed = attempts.find(({ number }) => number === attempt)?.replayed_steps ?? 0;
-    const kept = { kind: "training", from: ofStep(first), to: ofStep(last - replayed), label: String(attempt), title: `attempt ${attempt}: steps ${count(first)} to ${count(last)}` };
-    return replayed ? [kept, { kind: "replayed", from: ofStep(last - replayed), to: ofStep(last), label: "", title: `attempt ${attempt}: ${count(replayed)} steps replayed` }] : [kept];
   });
 }
 

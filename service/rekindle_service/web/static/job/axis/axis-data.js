@@ -6,7 +6,7 @@
  */
 import { call, warn } from "../../shared/api.js";
 import { everySecond, latestWins } from "../../shared/timing.js";
-import { secondsOf } from "./axis-model.js";
+import { idleOf, secondsOf } from "./axis-model.js";
 import { getView } from "./view-state.js";
 
 /** The keeper takes a sample as often. */
@@ -15,6 +15,7 @@ const REFRESH_SECONDS = 5;
 export class AxisData {
   #jobId;
   #points;
+  #measures;
   #onChange;
   #fetch;
   #age = 0;
@@ -24,15 +25,21 @@ export class AxisData {
   isLive = false;
   /** @type {TimeBreakdown | null} */
   time = null;
+  /** Stretches of it that are drawn shorter. @type {import("../../charts/chart-frame.js").Idle[]} */
+  idle = [];
   /** Of the range that is shown. @type {Lanes | null} */
   lanes = null;
   /** Of all the time, as it was last fetched. @type {Lanes | null} */
   overview = null;
 
-  /** @param {string} jobId @param {() => number} points how many are requested of each lane @param {() => void} onChange */
-  constructor(jobId, points, onChange) {
+  /**
+   * @param {string} jobId @param {() => number} points how many are requested of each lane
+   * @param {() => import("./rank-measures.js").MeasureName[]} measures that are requested of each rank @param {() => void} onChange
+   */
+  constructor(jobId, points, measures, onChange) {
     this.#jobId = jobId;
     this.#points = points;
+    this.#measures = measures;
     this.#onChange = onChange;
     this.#fetch = latestWins(() => this.#read(), (answer) => this.#show(answer));
     everySecond(() => this.#tick());
@@ -56,14 +63,16 @@ export class AxisData {
 
   /** @returns {Promise<[TimeBreakdown, Lanes]>} */
   async #read() {
-    const { by, from, to } = getView();
-    const range = by === "time" && from !== null && to !== null ? { from, to } : {};
-    return Promise.all([call("GET /jobs/{job_id}/time", { job_id: this.#jobId }), call("GET /jobs/{job_id}/lanes", { job_id: this.#jobId, ...range, points: this.#points() })]);
+    const { from, to } = getView();
+    const range = from !== null && to !== null ? { from, to } : {};
+    const wanted = { job_id: this.#jobId, ...range, points: this.#points(), measure: this.#measures() };
+    return Promise.all([call("GET /jobs/{job_id}/time", { job_id: this.#jobId }), call("GET /jobs/{job_id}/lanes", wanted)]);
   }
 
   /** @param {[TimeBreakdown, Lanes]} answer */
   #show([time, lanes]) {
     this.time = time;
+    this.idle = idleOf(time);
     this.lanes = lanes;
     if (getView().from === null || !this.overview) this.overview = lanes;
     const end = Math.max(0, ...time.intervals.slice(-1).map(({ started_at: started, seconds }) => (secondsOf(started) ?? 0) + seconds));

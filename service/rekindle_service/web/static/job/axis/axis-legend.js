@@ -2,10 +2,11 @@
  * The ticks of the axis, its legend, which are the phases of the ranks, and the strip of how much time went into what.
  *
  * @import { Scale } from "../../charts/chart-frame.js"
- * @import { Course, Unit } from "./axis-model.js"
- * @import { Axis, View } from "./view-state.js"
+ * @import { Course } from "./axis-model.js"
+ * @import { Heat } from "./rank-measures.js"
  * @import { AttemptLanes, Lanes, RankLane, TimeBreakdown } from "../../shared/api-types.d.ts"
  */
+import { pixelOf } from "../../charts/chart-frame.js";
 import { axisTicks } from "../../charts/ticks.js";
 import { byId, h, patchChildren, reorderChildren, setText } from "../../shared/dom.js";
 import { count, percent } from "../../shared/format.js";
@@ -16,13 +17,16 @@ import { colourOfPhase } from "./rank-lanes.js";
 
 const PIXELS_PER_TICK = 90;
 
-/** @param {Axis} by @param {Scale} scale */
-export function drawTicks(by, scale) {
-  const ticks = axisTicks(by === "time" ? "time" : "number", scale.min, scale.max, Math.max(2, Math.floor((scale.to - scale.from) / PIXELS_PER_TICK)));
-  const nodes = ticks.map(({ at, label }) => {
+/** @param {Scale} scale in seconds since the epoch */
+export function drawTicks(scale) {
+  let free = -Infinity;
+  const nodes = axisTicks("time", scale.min, scale.max, Math.floor((scale.to - scale.from) / PIXELS_PER_TICK), scale.idle).flatMap(({ at, label }) => {
+    const left = pixelOf(scale, at);
+    if (left < free) return [];
+    free = left + PIXELS_PER_TICK / 2;
     const node = h("span", {}, label);
     place(node, scale, at);
-    return node;
+    return [node];
   });
   patchChildren(byId("axis-ticks"), nodes);
 }
@@ -61,13 +65,13 @@ function drawStrip({ seconds, goodput }) {
   }));
 }
 
-/** @param {TimeBreakdown} time @param {Lanes} lanes */
-export function drawLegend(time, lanes) {
+/** @param {TimeBreakdown} time @param {Lanes} lanes @param {HTMLElement | null} scale of the colours of a measure, instead of the phases */
+export function drawLegend(time, lanes, scale) {
   drawStrip(time);
   const phases = lanes.phases.map((phase, index) => phaseNode(phase, colourOfPhase(lanes.phases, index)));
   const waits = lanes.attempts.some(({ ranks }) => ranks.some(({ waiting }) => waiting.some(Boolean)));
-  const ranks = phases.length ? [h("li", { class: "plain" }, "Ranks:"), ...phases, ...(waits ? [h("li", { "data-kind": "waits" }, "waits for others")] : [])] : [];
-  patchChildren(byId("timeline-legend"), ranks);
+  const ranks = scale ? [scale] : [...phases, ...(waits ? [h("li", { "data-kind": "waits" }, "waits for others")] : [])];
+  patchChildren(byId("timeline-legend"), phases.length ? [h("li", { class: "plain" }, "Ranks:"), ...ranks] : []);
 }
 
 /** @param {string} phase @param {string} colour */
@@ -80,26 +84,25 @@ function phaseNode(phase, colour) {
 // --- reading: The axis at its cursor, in words: "14:05:07, attempt 2, step 120, rank 1: train, waits 40 %, device 87
 // %". Pure.
 
-/** @param {number | null} time seconds since 1970; null: not known @param {number} cursor on the axis @param {Unit} unit @param {View} view @param {Course[]} courses @param {Lanes | null} lanes */
-export function readingAt(time, cursor, { by, toStep }, { rank }, courses, lanes) {
-  if (time === null) return `step ${count(Math.round(toStep(cursor)))}`;
+/** @param {number} time seconds since 1970 @param {Course[]} courses @param {Lanes | null} lanes @param {number | null} rank null: all of them @param {Heat | null} heat */
+export function readingAt(time, courses, lanes, rank, heat) {
   const attempt = courses.findLast(({ begin, end }) => begin <= time && time <= end)?.attempt ?? null;
-  const step = by === "time" ? stepAt(courses, time) : toStep(cursor);
-  const parts = [clockText(time), attempt === null ? "between attempts" : `attempt ${attempt}`, ...(by === "epoch" ? [`epoch ${cursor.toFixed(2)}`] : []), ...(step ? [`step ${count(Math.floor(step))}`] : [])];
+  const step = stepAt(courses, time);
+  const parts = [clockText(time), attempt === null ? "between attempts" : `attempt ${attempt}`, ...(step ? [`step ${count(Math.floor(step))}`] : [])];
   const found = lanes?.attempts.find((each) => each.attempt === attempt);
-  return [...parts, ...(found ? rankTexts(found, lanes?.phases ?? [], rank, time) : [])].join(" · ");
+  return [...parts, ...(found ? rankTexts(found, lanes?.phases ?? [], rank, time, heat) : [])].join(" · ");
 }
 
 /** In the browser's zone, which is named. @param {number} time seconds since the epoch */
 const clockText = (time) => new Date(time * 1000).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "short" });
 
-/** Of the chosen rank; of all where none is. @param {AttemptLanes} attempt @param {string[]} phases @param {number | null} rank @param {number} time */
-function rankTexts({ at, ranks }, phases, rank, time) {
+/** Of the chosen rank; of all where none is. @param {AttemptLanes} attempt @param {string[]} phases @param {number | null} rank @param {number} time @param {Heat | null} heat */
+function rankTexts({ at, ranks }, phases, rank, time, heat) {
   const index = at.findIndex((each) => each >= time);
   const point = index < 0 ? at.length - 1 : index;
   if (point < 0) return [];
   const chosen = ranks.find((lane) => lane.rank === rank);
-  if (chosen) return [`rank ${chosen.rank}: ${laneText(chosen, phases, point)}`];
+  if (chosen) return [`rank ${chosen.rank}: ${(chosen.phase[point] !== null && heat?.text(chosen, point)) || laneText(chosen, phases, point)}`];
   const waiting = ranks.filter((lane) => (lane.waiting[point] ?? 0) >= 0.5).length;
   return waiting ? [`${waiting} of ${ranks.length} ranks wait for others`] : [];
 }

@@ -1,7 +1,8 @@
 /**
  * The axis that all parts of a job's page share: what it spans, and which step belongs to which time and epoch. Pure.
  *
- * @import { AttemptPublic as Attempt, JobPublic as Job, Lanes } from "../../shared/api-types.d.ts"
+ * @import { AttemptPublic as Attempt, JobPublic as Job, Lanes, TimeBreakdown } from "../../shared/api-types.d.ts"
+ * @import { Idle } from "../../charts/chart-frame.js"
  * @import { Axis } from "./view-state.js"
  * @typedef {[from: number, to: number]} Span in the unit of an axis: seconds since 1970, steps or epochs
  * @typedef {[step: number, epoch: number][]} Epochs which epoch begins after which step, both ascending; at least two
@@ -13,8 +14,8 @@
  * of an attempt: its times in seconds since the epoch, its steps, and which step was reached when, both ascending
  */
 
-/** A longer wait in the queue, as a share of the whole, is not shown at first. */
-const MAX_QUEUED_SHARE = 0.3;
+/** What an idle stretch is drawn as at most, and all of them together, as shares of the time that is not idle. */
+const MAX_IDLE = { one: 0.04, all: 0.4 };
 /** More epochs than any job has. */
 const MANY = 1e6;
 
@@ -126,19 +127,40 @@ export function positionOf(courses, { by, ofStep }, at) {
 /** The time of a position. @param {Course[]} courses @param {Unit} unit @param {number | null} position */
 export const timeOf = (courses, { by, toStep }, position) => (position === null || by === "time" ? position : timeAt(courses, toStep(position)));
 
+/** What is reached on an axis within a range of time; null for nothing. @param {Course[]} courses @param {Unit} unit @param {Span} range @returns {Span | null} */
+export function positionsWithin(courses, { by, ofStep }, [from, to]) {
+  if (by === "time") return [from, to];
+  const reached = courses.filter(({ begin, end }) => begin < to && end > from).flatMap(({ begin, end, known }) => [interpolated(known, Math.max(begin, from)), interpolated(known, Math.min(end, to))]);
+  const [low, high] = [Math.min(...reached), Math.max(...reached)];
+  return low <= high ? [ofStep(low === high ? low - 1 : low), ofStep(high)] : null;
+}
+
+/** When a range of an axis was first reached, and last. @param {Course[]} courses @param {Unit} unit @param {Span} range @returns {Span | null} */
+export function timesWithin(courses, { by, toStep }, range) {
+  if (by === "time") return range;
+  const [low, high] = range.map(toStep);
+  const times = courses.filter(({ first, last }) => first < high && last > low).flatMap((course) => [Math.max(low, course.first), Math.min(high, course.last)].map((step) => timeAt([course], step) ?? course.end));
+  return times.length ? [Math.min(...times), Math.max(...times)] : null;
+}
+
 /**
- * What is shown of a job at first: all its steps, or all its time without a long wait in the queue.
+ * All the time of a job, or all its steps.
  *
  * @param {Job} job @param {Course[]} courses @param {Unit} unit @param {number} now seconds since 1970 @returns {Span}
  */
 export function wholeSpan(job, courses, { by, ofStep }, now) {
   if (by !== "time") {
-    const last = Math.max(1, ...courses.map((course) => course.last));
-    return [ofStep(Math.min(last - 1, ...courses.map((course) => course.first))), ofStep(last)];
+    const last = Math.max(2, ...courses.map((course) => course.last));
+    return [ofStep(Math.min(last - 2, ...courses.map((course) => course.first))), ofStep(last)];
   }
   const created = secondsOf(job.created_at) ?? now;
-  const end = Math.max(secondsOf(job.ended_at) ?? now, created + 1, ...courses.map((course) => course.end));
-  const launched = courses.at(0)?.begin ?? created;
-  const isLong = launched - created > MAX_QUEUED_SHARE * (end - created);
-  return [isLong ? launched - 0.02 * (end - launched) : created, end];
+  return [created, Math.max(secondsOf(job.ended_at) ?? now, created + 1, ...courses.map((course) => course.end))];
+}
+
+/** Long waits in the queue and between attempts, which are drawn shorter than they were. @param {TimeBreakdown | null} time @returns {Idle[]} */
+export function idleOf(time) {
+  const [idle, busy] = [true, false].map((wanted) => (time?.intervals ?? []).filter(({ category }) => (category === "queued" || category === "waiting") === wanted));
+  const shown = busy.reduce((sum, { seconds }) => sum + seconds, 0) * Math.min(MAX_IDLE.one, MAX_IDLE.all / idle.length);
+  const long = idle.filter(({ seconds }) => shown > 0 && seconds > shown);
+  return long.map(({ started_at: started, seconds }) => ({ from: secondsOf(started) ?? 0, to: (secondsOf(started) ?? 0) + seconds, shown }));
 }

@@ -6,7 +6,8 @@
  * @import { Span } from "./axis-model.js"
  * @typedef {object} Actions
  * @property {() => Scale} scale span of values and of pixels
- * @property {(x: number | null) => void} onCursor
+ * @property {(x: number | null, target: PointerEvent | null) => void} onCursor
+ * @property {(direction: 1 | -1) => void} onRank the next rank, by the keyboard
  * @property {(x: number, target: PointerEvent | null) => void} onPick null: by the keyboard
  * @property {(range: Span | null) => void} onRange
  * @property {() => number | null} cursor
@@ -36,7 +37,7 @@ export class AxisSurface {
     node.addEventListener("pointerdown", (event) => this.#onDown(event));
     node.addEventListener("pointerup", (event) => this.#onUp(event));
     node.addEventListener("pointercancel", () => this.#endDrag());
-    node.addEventListener("pointerleave", () => this.#drag || actions.onCursor(null));
+    node.addEventListener("pointerleave", () => this.#drag || actions.onCursor(null, null));
     node.addEventListener("dblclick", (event) => isControl(event) || actions.onRange(null));
     slider.addEventListener("keydown", (event) => this.#onKey(event));
   }
@@ -48,7 +49,7 @@ export class AxisSurface {
       this.#drag.to = pixel;
       this.#showSelection(this.#drag.from, pixel);
     }
-    this.#actions.onCursor(valueAt(this.#actions.scale(), pixel));
+    this.#actions.onCursor(valueAt(this.#actions.scale(), pixel), event);
   }
 
   /** A finger scrolls the page; its tap is a click. @param {PointerEvent} event */
@@ -92,11 +93,13 @@ export class AxisSurface {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const scale = this.#actions.scale();
     const at = this.#actions.cursor() ?? scale.max;
-    const move = (/** @type {number} */ share) => this.#actions.onPick(inRange(at + share * (event.shiftKey ? 10 : 1) * (scale.max - scale.min), scale), null);
+    const move = (/** @type {number} */ share) => this.#actions.onPick(valueAt(scale, pixelOf(scale, at) + share * (event.shiftKey ? 10 : 1) * (scale.to - scale.from)), null);
     /** @type {Record<string, () => void>} */
     const keys = {
       ArrowLeft: () => move(-STEP),
       ArrowRight: () => move(STEP),
+      ArrowUp: () => this.#actions.onRank(-1),
+      ArrowDown: () => this.#actions.onRank(1),
       Home: () => this.#actions.onPick(scale.min, null),
       End: () => this.#actions.onPick(scale.max, null),
       "+": () => this.#actions.onRange(zoomed(scale, at, ZOOM)),
@@ -112,9 +115,6 @@ export class AxisSurface {
 
 /** Whether a button or a link is meant. @param {Event} event */
 const isControl = ({ target }) => target instanceof Element && target.closest("button, a") !== null;
-
-/** @param {number} value @param {Scale} scale */
-const inRange = (value, { min, max }) => Math.max(min, Math.min(max, value));
 
 /** @param {Scale} scale @param {number} at that stays where it is @param {number} factor @returns {Span} */
 const zoomed = ({ min, max }, at, factor) => [at - (at - min) * factor, at + (max - at) * factor];

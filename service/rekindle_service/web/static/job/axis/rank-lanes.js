@@ -1,18 +1,23 @@
 /**
  * A thin lane for each rank: its colour is the phase, its strength the use of the device, and the part that is grey from
  * the top the share of the time in which the rank waited for others. So the rank that the others wait for can be recognized.
+ * Or its colours are the values of a measure.
  *
  * @import { AttemptLanes, Lanes, RankLane } from "../../shared/api-types.d.ts"
  * @import { Scale } from "../../charts/chart-frame.js"
- * @import { Unit } from "./axis-model.js"
+ * @import { Heat } from "./rank-measures.js"
  */
 import { pixelOf } from "../../charts/chart-frame.js";
 import { CHOSEN, ColourResolver, colourOf } from "../../charts/palette.js";
 import { byId, h, patchChildren } from "../../shared/dom.js";
 
 /** Pixels of a lane with the gap below it, by the number of ranks up to which it is used. */
-const HEIGHTS = [[4, 20], [8, 16], [16, 12], [Infinity, 7]];
+const HEIGHTS = [[4, 20], [8, 16], [16, 12], [64, 7], [128, 4], [Infinity, 2]];
+/** Below a lane that is thick enough. */
 const GAP_PX = 1;
+const MIN_GAPPED_PX = 4;
+/** Between the pointer and its box. */
+const TIP_PX = 12;
 /** Between two numbers of ranks at the left. */
 const MIN_LABEL_PX = 13;
 /** Pixels from which a part of a lane is drawn in its own colour; a thinner lane mixes both colours. */
@@ -29,6 +34,7 @@ export class RankLanes {
   #host = byId("lanes");
   #labels = byId("lane-labels");
   #canvas = byId("lane-canvas", HTMLCanvasElement);
+  #tip = h("div", { class: "chart-tip", "aria-hidden": "true", hidden: true });
   #colours;
   /** @type {number[]} ascending */
   #ranks = [];
@@ -37,6 +43,7 @@ export class RankLanes {
   constructor() {
     const probe = h("span", { hidden: true });
     this.#host.append(probe);
+    this.#host.parentElement?.append(this.#tip);
     this.#colours = new ColourResolver(probe);
   }
 
@@ -47,12 +54,32 @@ export class RankLanes {
 
   /** The rank whose lane is at a height of the window; null for none. @param {number} clientY */
   rankAt(clientY) {
-    const index = Math.floor((clientY - this.#canvas.getBoundingClientRect().top) / this.#height);
+    const { top, bottom } = this.#host.getBoundingClientRect();
+    if (clientY < top || clientY >= bottom) return null;
+    return this.#ranks[Math.floor((clientY - this.#canvas.getBoundingClientRect().top) / this.#height)] ?? null;
+  }
+
+  /** The rank after this one or before it; it can be seen then. @param {number | null} rank @param {1 | -1} direction */
+  beside(rank, direction) {
+    const index = Math.max(0, Math.min(this.#ranks.length - 1, this.#ranks.indexOf(rank ?? -1) + direction));
+    if (index * this.#height < this.#host.scrollTop || (index + 1) * this.#height > this.#host.scrollTop + this.#host.clientHeight) this.#host.scrollTop = (index - 1) * this.#height;
     return this.#ranks[index] ?? null;
   }
 
-  /** @param {Lanes} lanes @param {Unit} unit @param {Scale} scale @param {number} width in CSS pixels @param {number | null} chosen rank */
-  draw(lanes, unit, scale, width, chosen) {
+  /** @param {PointerEvent | null} event null: nowhere @param {string} text */
+  showTip(event, text) {
+    this.#tip.hidden = !event || !text;
+    if (!event || this.#tip.hidden) return;
+    const { left, top, width } = this.#host.getBoundingClientRect();
+    const [x, isLeft] = [event.clientX - left, event.clientX - left < width / 2];
+    this.#tip.textContent = text;
+    this.#tip.style.top = `${this.#host.offsetTop + event.clientY - top + TIP_PX}px`;
+    this.#tip.style.left = isLeft ? `${x + TIP_PX}px` : "auto";
+    this.#tip.style.right = isLeft ? "auto" : `${width - x + TIP_PX}px`;
+  }
+
+  /** @param {Lanes} lanes @param {Scale} scale @param {number} width in CSS pixels @param {number | null} chosen rank @param {Heat | null} heat */
+  draw(lanes, scale, width, chosen, heat) {
     this.#ranks = [...new Set(lanes.attempts.flatMap(({ ranks }) => ranks.map(({ rank }) => rank)))].sort((one, other) => one - other);
     this.#height = /** @type {number[]} */ (HEIGHTS.find(([most]) => this.#ranks.length <= most))[1];
     this.#host.hidden = !this.#ranks.length;
@@ -60,12 +87,18 @@ export class RankLanes {
     const context = this.#prepare(width);
     const rows = new Map(this.#ranks.map((rank, index) => [rank, index * this.#height]));
     context.fillStyle = this.#colours.resolve("--grid");
-    for (const top of rows.values()) context.fillRect(scale.from, top, scale.to - scale.from, this.#height - GAP_PX);
+    for (const top of rows.values()) context.fillRect(scale.from, top, scale.to - scale.from, this.#filled());
     for (const attempt of lanes.attempts) {
-      for (const lane of attempt.ranks) this.#drawLane(context, lanes, attempt, lane, unit, scale, rows.get(lane.rank) ?? 0);
+      const columns = columnsOf(attempt, scale);
+      for (const lane of attempt.ranks) this.#drawLane(context, lanes, attempt, lane, columns, scale, rows.get(lane.rank) ?? 0, heat);
     }
     context.clearRect(0, 0, scale.from, this.#canvas.height);
     context.clearRect(scale.to, 0, width, this.#canvas.height);
+  }
+
+  /** Height of a lane without its gap. */
+  #filled() {
+    return this.#height - (this.#height < MIN_GAPPED_PX ? 0 : GAP_PX);
   }
 
   /** @param {number} width */
@@ -103,22 +136,24 @@ export class RankLanes {
 
   /**
    * @param {CanvasRenderingContext2D} context @param {Lanes} lanes @param {AttemptLanes} attempt @param {RankLane} lane
-   * @param {Unit} unit @param {Scale} scale @param {number} top pixel
+   * @param {number[]} columns pixels @param {Scale} scale @param {number} top pixel @param {Heat | null} heat
    */
-  #drawLane(context, lanes, attempt, lane, unit, scale, top) {
-    const height = this.#height - GAP_PX;
-    const ends = endsOf(attempt, lane, unit, lanes.end);
+  #drawLane(context, lanes, attempt, lane, columns, scale, top, heat) {
+    const height = this.#filled();
     const fill = (/** @type {string} */ colour, /** @type {number} */ alpha, /** @type {number} */ from, /** @type {number} */ to, /** @type {number} */ share) => {
-      const [left, right] = [Math.max(scale.from, pixelOf(scale, from)), Math.min(scale.to, pixelOf(scale, to))];
+      const [left, right] = [Math.max(scale.from, from), Math.min(scale.to, to)];
       if (right <= left) return;
       context.globalAlpha = alpha;
       context.fillStyle = this.#colours.resolve(colour);
       context.fillRect(Math.floor(left), top, Math.max(Math.floor(right) - Math.floor(left), 1), height * share);
     };
-    if (unit.by === "time") fill("--calm", IDLE, attempt.started_at, attempt.ranks_running_at ?? attempt.ended_at ?? lanes.end, 1);
-    ends.forEach(([from, to], index) => {
-      const phase = lane.phase[index];
+    const last = lane.phase.findLastIndex((each) => each !== null);
+    const end = lane.ended_at ?? (last === attempt.at.length - 1 ? (attempt.ended_at ?? lanes.end) : 0);
+    if (!heat) fill("--calm", IDLE, pixelOf(scale, attempt.started_at), pixelOf(scale, attempt.ranks_running_at ?? attempt.ended_at ?? lanes.end), 1);
+    lane.phase.forEach((phase, index) => {
       if (phase === null) return;
+      const [from, to] = [columns[index], index === last ? Math.max(columns[index + 1], pixelOf(scale, end)) : columns[index + 1]];
+      if (heat) return fill(heat.colour(lane, index) ?? "--grid", 1, from, to, 1);
       const [use, waiting] = [lane.use[index] ?? null, lane.waiting[index] ?? 0];
       fill("--surface", 1, from, to, 1);
       fill(colourOfPhase(lanes.phases, phase), use === null ? 1 : IDLE + (1 - IDLE) * Math.min(1, use / 100), from, to, 1);
@@ -126,8 +161,8 @@ export class RankLanes {
       else if (waiting) fill(WAITING, 1, from, to, waiting);
     });
     context.globalAlpha = 1;
-    const end = unit.by === "time" ? (lane.ended_at ?? attempt.ended_at) : ends[lastPoint(lane)]?.[1];
-    if (lane.exit && end) this.#drawEnd(context, pixelOf(scale, end), top, height);
+    const exited = lane.ended_at ?? attempt.ended_at;
+    if (lane.exit && exited) this.#drawEnd(context, pixelOf(scale, exited), top, height);
   }
 
   /** @param {CanvasRenderingContext2D} context @param {number} x @param {number} top @param {number} height pixels */
@@ -163,24 +198,5 @@ function ownColours(phases) {
   return found;
 }
 
-/** Index of the last point at which the rank ran; -1 for none. @param {RankLane} lane */
-const lastPoint = ({ phase }) => phase.findLastIndex((each) => each !== null);
-
-/**
- * From where to where on the axis each point of a lane is drawn: a sample is about the time before it; the last one of
- * the rank also about what follows, up to its end.
- *
- * @param {AttemptLanes} attempt @param {RankLane} lane @param {Unit} unit @param {number} now seconds since the epoch
- * @returns {[number, number][]}
- */
-function endsOf({ at, ended_at: ended, ranks_running_at: running, started_at: started }, lane, { by, ofStep }, now) {
-  if (by !== "time") {
-    return lane.step.map((step, index) => {
-      const before = index ? lane.step[index - 1] : null;
-      return step === null ? [0, 0] : [ofStep(before === null || before > step ? Math.max(0, step - 1) : before), ofStep(step)];
-    });
-  }
-  const last = lastPoint(lane);
-  const end = lane.ended_at ?? (last === at.length - 1 ? (ended ?? now) : 0);
-  return at.map((time, index) => [index ? at[index - 1] : (running ?? started), index === last ? Math.max(time, end) : time]);
-}
+/** Where each point of an attempt begins, and the last one ends, in pixels: a sample is about the time before it. @param {AttemptLanes} attempt @param {Scale} scale */
+const columnsOf = ({ at, ranks_running_at: running, started_at: started }, scale) => [running ?? started, ...at].map((time) => pixelOf(scale, time));

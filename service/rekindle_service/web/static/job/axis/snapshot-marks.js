@@ -3,7 +3,6 @@
  *
  * @import { SnapshotPublic as Snapshot } from "../../shared/api-types.d.ts"
  * @import { Scale } from "../../charts/chart-frame.js"
- * @import { Unit } from "./axis-model.js"
  */
 import { urlOf } from "../../shared/api.js";
 import { KeyedChildren, byId, h, setText } from "../../shared/dom.js";
@@ -38,9 +37,9 @@ export class SnapshotMarks {
     this.#marks.show([...snapshots].reverse());
   }
 
-  /** @param {Unit} unit @param {Scale} scale */
-  draw(unit, scale) {
-    for (const mark of this.#marks.views.values()) mark.draw(unit, scale);
+  /** @param {Scale} scale */
+  draw(scale) {
+    for (const mark of this.#marks.views.values()) mark.draw(scale);
   }
 
   /** @param {Mark} mark */
@@ -92,9 +91,9 @@ class Mark {
     this.node.dataset.mark = snapshot.verified ? (snapshot.best ? "best" : "") : "damaged";
   }
 
-  /** @param {Unit} unit @param {Scale} scale */
-  draw({ by, ofStep }, scale) {
-    if (this.snapshot) place(this.node, scale, by === "time" ? secondsOf(this.snapshot.created_at) : ofStep(this.snapshot.step));
+  /** @param {Scale} scale */
+  draw(scale) {
+    if (this.snapshot) place(this.node, scale, secondsOf(this.snapshot.created_at));
   }
 }
 

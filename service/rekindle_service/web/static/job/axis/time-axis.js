@@ -1,11 +1,14 @@
 /**
- * One axis for everything that happened to a job: attempts, snapshots, a lane for each rank, metrics, what was used.
- * They share a cursor and a range, which are kept in the URL.
+ * One axis for everything that happened to a job: attempts, snapshots, a lane for each rank, what was used; and the
+ * metrics, over time or over steps. They share a cursor and a range, which are kept in the URL.
  *
- * @import { AttemptPublic as Attempt, JobPublic as Job, SnapshotPublic as Snapshot, AttemptLanes, Lanes } from "../../shared/api-types.d.ts"
+ * @import { AttemptPublic as Attempt, JobPublic as Job, SnapshotPublic as Snapshot, Lanes } from "../../shared/api-types.d.ts"
  * @import { Scale, Content } from "../../charts/chart-frame.js"
- * @import { Course, Epochs, Span, Unit } from "./axis-model.js"
+ * @import { Course, Epochs, Span } from "./axis-model.js"
+ * @import { Heat, MeasureName } from "./rank-measures.js"
  * @import { Axis, View } from "./view-state.js"
+ * @typedef {{t: number | null, x: number | null, rank: number | null}} Hover where the user points at: in seconds since
+ * 1970, in the unit of the metrics if it is at one of their charts, and the rank if it is at its lane
  */
 import { ChartGrid } from "../../charts/chart-grid.js";
 import { byId, copyText, setText } from "../../shared/dom.js";
@@ -13,29 +16,34 @@ import { significant } from "../../shared/format.js";
 import { canResumeFrom } from "../../shared/job-actions.js";
 import { onThemeChange } from "../../shared/theme.js";
 import { Throttle } from "../../shared/timing.js";
-import { drawAttempts, stretchesOfSteps, stretchesOfTime } from "./attempt-bar.js";
+import { drawAttempts, stretchesOfTime } from "./attempt-bar.js";
 import { AxisData } from "./axis-data.js";
 import { drawLegend, drawTicks, readingAt } from "./axis-legend.js";
-import { coursesOf, epochsOf, positionOf, timeOf, unitOf, wholeSpan } from "./axis-model.js";
+import { coursesOf, epochsOf, idleOf, positionOf, positionsWithin, timeOf, timesWithin, unitOf, wholeSpan } from "./axis-model.js";
 import { AxisSurface, place } from "./axis-surface.js";
 import { RankLanes } from "./rank-lanes.js";
 import { SnapshotMarks } from "./snapshot-marks.js";
-import { axisNamed, getView, onView, setView } from "./view-state.js";
+import { getView, onView, setView } from "./view-state.js";
 
-/** Pixels of the plot that are left and right of it; the charts have the same. */
+/** Pixels of the plot that are left and right of it. */
 const LEFT = 64;
 const RIGHT = 10;
 /** Between two drawings of a job that runs. */
 const REDRAW_INTERVAL_MS = 1000;
 /** Until a range that is being chosen is fetched in detail. */
 const SETTLE_MS = 250;
+const NOWHERE = { t: null, x: null, rank: null };
 
 export class TimeAxis {
   #tracks = byId("axis-tracks");
   #slider = byId("axis-slider");
   #cursorLine = byId("axis-cursor");
   #by = byId("chart-axis", HTMLSelectElement);
+  #measure = byId("lane-measure", HTMLSelectElement);
+  #usageOf = byId("usage-of", HTMLSelectElement);
   #ranks = new RankLanes();
+  /** Loaded once a measure of the ranks is chosen. @type {typeof import("./rank-measures.js") | null} */
+  #measures = null;
   #snapshots;
   #usage;
   #data;
@@ -55,10 +63,14 @@ export class TimeAxis {
   #courses = [];
   /** Null where the job reports none. @type {Epochs | null} */
   #epochs = null;
-  /** Where the user points at, in the unit of the axis. @type {number | null} */
-  #hover = null;
-  /** What the user has chosen: it stays there when the course of the steps is known better. @type {{by: Axis, x: number} | null} */
+  /** The axis of the metrics that was chosen. @type {Axis} */
+  #chosenAxis = "step";
+  /** @type {Hover} */
+  #hover = NOWHERE;
+  /** What the user has chosen in a chart: it stays there when the course of the steps is known better. @type {{by: Axis, x: number} | null} */
   #picked = null;
+  /** @type {{by: Axis, range: Span} | null} */
+  #zoomed = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #settling;
   #redraw = new Throttle(() => this.#draw(), REDRAW_INTERVAL_MS);
@@ -70,17 +82,23 @@ export class TimeAxis {
   constructor(jobId, onResume, onPoint) {
     this.#onPoint = onPoint;
     this.#snapshots = new SnapshotMarks(jobId, onResume);
-    this.#usage = new ChartGrid(byId("usage-charts"), () => null, this.chartOptions(90));
-    this.#data = new AxisData(jobId, () => this.#points(), () => this.#onData());
+    this.#usage = new ChartGrid(byId("usage-charts"), () => null, {
+      height: 110,
+      onCursor: (t) => this.#point({ ...NOWHERE, t }),
+      onRange: (range) => this.#choose(range),
+      onPick: (t) => this.#pick(t, null),
+    });
+    this.#data = new AxisData(jobId, () => this.#points(), () => this.#requested(), () => this.#onData());
     new AxisSurface(this.#tracks, this.#slider, {
       scale: () => this.#scale(),
       cursor: () => this.#cursor(),
-      onCursor: (x) => this.#point(x),
+      onCursor: (t, event) => this.#point({ ...NOWHERE, t, rank: event && this.#ranks.rankAt(event.clientY) }, event),
       onRange: (range) => this.#choose(range),
-      onPick: (x, event) => this.#pick(x, event && this.#ranks.rankAt(event.clientY)),
+      onRank: (direction) => setView({ rank: this.#ranks.beside(getView().rank, direction) }),
+      onPick: (t, event) => this.#pick(t, event && this.#ranks.rankAt(event.clientY)),
     });
-    this.#offerEpochs();
-    this.#by.addEventListener("input", () => this.#switchAxis());
+    this.#by.addEventListener("input", () => this.#switchAxis(/** @type {Axis} */ (this.#by.value)));
+    for (const control of [this.#measure, this.#usageOf]) control.addEventListener("input", () => void this.#loadMeasures());
     byId("axis-reset").addEventListener("click", () => this.#choose(null));
     byId("axis-link").addEventListener("click", () => void copyText(location.href, byId("axis-copied")));
     onView((view, before) => this.#onView(view, before));
@@ -91,26 +109,26 @@ export class TimeAxis {
     new ResizeObserver(() => this.#redraw.now()).observe(this.#tracks);
   }
 
-  /** For charts that are drawn on this axis. @param {number} height in CSS pixels */
+  /** For charts of metrics. @param {number} height in CSS pixels */
   chartOptions(height) {
     return {
       height,
-      left: LEFT,
-      onCursor: (/** @type {number | null} */ x) => this.#point(x),
-      onRange: (/** @type {Span | null} */ range) => this.#choose(range),
-      onPick: (/** @type {number} */ x) => this.#pick(x, null),
+      onCursor: (/** @type {number | null} */ x) => this.#point({ ...NOWHERE, t: timeOf(this.#courses, this.unit, x), x }),
+      onRange: (/** @type {Span | null} */ range) => this.#chooseInCharts(range),
+      onPick: (/** @type {number} */ x) => this.#pick(timeOf(this.#courses, this.unit, x), null, x),
     };
   }
 
-  /** What the axis of a chart spans. */
+  /** What the axis of the metrics spans. @returns {Content["x"]} */
   content() {
-    const [min, max] = this.#whole();
-    return { ...axisContent(this.unit.by), min, max };
+    const { by } = this.unit;
+    const [min, max] = this.#whole(this.unit);
+    return by === "time" ? { kind: "time", min, max, idle: this.#data.idle } : { kind: by === "step" ? "whole" : "number", title: by, min, max };
   }
 
-  /** In which everything is shown. */
+  /** In which the metrics are shown. */
   get unit() {
-    return unitOf(getView().by, this.#epochs);
+    return unitOf(this.#chosenAxis, this.#epochs);
   }
 
   /**
@@ -121,6 +139,8 @@ export class TimeAxis {
     this.#charts = charts;
     this.#onCharts = redraw;
     this.#reported = reported;
+    this.#chosenAxis = getView().by ?? /** @type {Axis} */ (this.#by.value);
+    this.#offerEpochs();
   }
 
   /** The charts have these points, of which some may be new. @param {Parameters<typeof epochsOf>[1]} points */
@@ -138,14 +158,17 @@ export class TimeAxis {
   }
 
   #offerEpochs() {
-    this.#by.options[2].hidden = this.#epochs === null;
+    this.#by.options[1].hidden = this.#epochs === null;
     this.#by.value = this.unit.by;
   }
 
   /** Make all charts show the range and the cursor. */
   #align() {
-    const { min, max } = this.#scale();
-    for (const grid of [this.#charts, this.#usage]) grid?.setRange([min, max]);
+    const { from, to } = getView();
+    const range = from !== null && to !== null ? /** @type {Span} */ ([from, to]) : null;
+    const chosen = this.#zoomed?.by === this.unit.by ? this.#zoomed.range : null;
+    this.#usage.setRange(range);
+    this.#charts?.setRange(range && (chosen ?? positionsWithin(this.#courses, this.unit, range)));
     this.#moveCursor();
   }
 
@@ -183,42 +206,63 @@ export class TimeAxis {
     return Math.max(50, Math.min(600, Math.round((this.#tracks.clientWidth - LEFT) / 3)));
   }
 
+  /** Measures of the ranks that are shown. @returns {MeasureName[]} */
+  #requested() {
+    return this.#usageOf.value === "all" ? [this.#measure.value].filter((name) => name === "memory") : ["cpu", "memory", "gpu", "gpu_memory"];
+  }
+
+  async #loadMeasures() {
+    this.#measures ??= /** @type {typeof import("./rank-measures.js")} */ (await import(new URL("./rank-measures.js", import.meta.url).href));
+    await this.refresh();
+  }
+
+  /** The colours of the lanes, where a measure is chosen. @returns {Heat | null} */
+  #heat() {
+    const { lanes } = this.#data;
+    return this.#measures && lanes && this.#measures.heatOf(this.#measure.value, lanes);
+  }
+
   #onData() {
     const { time, lanes } = this.#data;
-    if (time && lanes) drawLegend(time, lanes);
+    if (time && lanes) drawLegend(time, lanes, this.#heat()?.legend() ?? null);
     this.#redraw.now();
     this.#onCharts();
   }
 
-  /** @returns {Span} */
-  #whole() {
-    return this.#job ? wholeSpan(this.#job, this.#courses, this.unit, this.#data.now) : [0, 1];
+  /** @param {Pick<import("./axis-model.js").Unit, "by" | "ofStep" | "toStep">} [unit] @returns {Span} */
+  #whole(unit = unitOf("time", null)) {
+    return this.#job ? wholeSpan(this.#job, this.#courses, unit, this.#data.now) : [0, 1];
   }
 
   /** @returns {Scale} */
   #scale() {
     const { from, to } = getView();
     const [min, max] = from !== null && to !== null ? [from, to] : this.#whole();
-    return { min, max, from: LEFT, to: Math.max(LEFT + 1, this.#tracks.clientWidth - RIGHT), log: false };
+    return { min, max, from: LEFT, to: Math.max(LEFT + 1, this.#tracks.clientWidth - RIGHT), log: false, idle: this.#data.idle };
   }
 
-  /** In the unit of the axis. */
+  /** Seconds since 1970. */
   #cursor() {
-    const picked = this.#picked?.by === this.unit.by ? this.#picked.x : null;
-    return this.#hover ?? picked ?? positionOf(this.#courses, this.unit, getView().t);
+    return this.#hover.t ?? getView().t;
   }
 
-  /** @param {number | null} x in the unit of the axis; null: where the user has left it */
-  #point(x) {
-    this.#hover = x;
+  /** On the axis of the metrics. */
+  #chartCursor() {
+    const picked = this.#hover.t === null && this.#picked?.by === this.unit.by ? this.#picked.x : null;
+    return this.#hover.x ?? picked ?? positionOf(this.#courses, this.unit, this.#cursor());
+  }
+
+  /** @param {Hover} hover nowhere: the user has left it @param {PointerEvent | null} [event] over the lanes */
+  #point(hover, event = null) {
+    this.#hover = hover;
     this.#moveCursor();
-    const time = timeOf(this.#courses, this.unit, x);
-    this.#onPoint(time === null ? null : { time, attempt: this.#attemptAt(time) });
+    this.#ranks.showTip(hover.rank === null ? null : event, byId("axis-reading").textContent ?? "");
+    this.#onPoint(hover.t === null ? null : { time: hover.t, attempt: this.#attemptAt(hover.t) });
   }
 
   /** Show the cursor at a time without keeping it there. @param {number | null} time seconds since 1970; null: at none */
   showTime(time) {
-    this.#hover = positionOf(this.#courses, this.unit, time);
+    this.#hover = { ...NOWHERE, t: time };
     this.#moveCursor();
   }
 
@@ -227,16 +271,15 @@ export class TimeAxis {
     return this.#courses.findLast(({ begin, end }) => begin <= time && time <= end)?.attempt ?? null;
   }
 
-  /** Keep the cursor here, and show the log of the rank there. @param {number} x @param {number | null} rank */
-  #pick(x, rank) {
-    this.#hover = null;
-    const t = timeOf(this.#courses, this.unit, x);
+  /** Keep the cursor here, and show the log of the rank there. @param {number | null} t @param {number | null} rank @param {number | null} [x] on the axis of the metrics */
+  #pick(t, rank, x = null) {
+    this.#hover = NOWHERE;
     setView({ t, attempt: t === null ? null : this.#attemptAt(t), ...(rank === null ? {} : { rank }) });
-    this.#picked = { by: this.unit.by, x };
+    this.#picked = x === null ? null : { by: this.unit.by, x };
     this.#moveCursor();
   }
 
-  /** @param {Span | null} range in the unit of the axis */
+  /** @param {Span | null} range seconds since 1970 */
   #choose(range) {
     const [min, max] = this.#whole();
     const within = range && [Math.max(min, range[0]), Math.min(max, range[1])];
@@ -245,20 +288,32 @@ export class TimeAxis {
     this.#align();
   }
 
-  #switchAxis() {
-    this.#hover = null;
-    setView({ by: axisNamed(this.#by.value), from: null, to: null });
+  /** @param {Span | null} range in the unit of the metrics */
+  #chooseInCharts(range) {
+    this.#choose(range && timesWithin(this.#courses, this.unit, range));
+    this.#zoomed = range && getView().from !== null ? { by: this.unit.by, range } : null;
+    this.#align();
+  }
+
+  /** @param {Axis} axis */
+  #switchAxis(axis) {
+    this.#hover = NOWHERE;
+    this.#chosenAxis = axis;
+    setView({ by: axis });
+    this.#offerEpochs();
+    this.#onCharts();
+    this.#align();
   }
 
   /** @param {View} view @param {View} before */
   #onView({ t, from, to, by, rank }, before) {
     if (t !== before.t) this.#picked = null;
+    if (by !== null && by !== this.#chosenAxis) this.#switchAxis(by);
     this.#moveCursor();
-    const isMoved = from !== before.from || to !== before.to || by !== before.by;
+    const isMoved = from !== before.from || to !== before.to;
     if (isMoved || rank !== before.rank) this.#redraw.now();
     if (!isMoved) return;
-    this.#offerEpochs();
-    this.#onCharts();
+    this.#zoomed = null;
     clearTimeout(this.#settling);
     this.#settling = setTimeout(() => void this.refresh(), SETTLE_MS);
   }
@@ -267,27 +322,36 @@ export class TimeAxis {
     if (!this.#job || !this.#tracks.clientWidth) return;
     this.#courses = coursesOf(this.#attempts, this.#data.overview, this.#reported, this.#data.now);
     const { rank, from } = getView();
-    const { unit } = this;
     const { time, lanes } = this.#data;
     const scale = this.#scale();
     byId("axis-reset").hidden = from === null;
-    drawAttempts(unit.by !== "time" ? stretchesOfSteps(this.#courses, this.#attempts, unit) : time ? stretchesOfTime(time) : [], scale);
-    this.#snapshots.draw(unit, scale);
+    drawAttempts(time ? stretchesOfTime(time) : [], scale);
+    this.#snapshots.draw(scale);
     if (lanes) {
-      this.#ranks.draw(lanes, unit, scale, this.#tracks.clientWidth, rank);
-      drawUsage(this.#usage, lanes, unit, this.#whole());
+      this.#ranks.draw(lanes, scale, this.#tracks.clientWidth, rank, this.#heat());
+      this.#drawUsage(lanes);
     }
-    drawTicks(unit.by, scale);
+    drawTicks(scale);
     this.#align();
+  }
+
+  /** @param {Lanes} lanes */
+  #drawUsage(lanes) {
+    const [min, max] = this.#whole();
+    const found = this.#measures && this.#usageOf.value === "each" ? this.#measures.chartsOfRanks(lanes, getView().rank ?? 0) : chartsOfTotals(lanes);
+    const charts = found.filter(({ series }) => series.some(({ y }) => y.some((value) => value !== null)));
+    byId("usage").hidden &&= !charts.length; // while the values of each rank are fetched it stays
+    this.#usage.draw(charts.map(({ name, unit, latest, series }) => ({ name, latest, content: { series, x: { kind: "time", min, max, idle: this.#data.idle }, y: { unit, min: 0 } } })));
   }
 
   #moveCursor() {
     const scale = this.#scale();
     const cursor = this.#cursor();
     place(this.#cursorLine, scale, cursor);
-    this.#cursorLine.dataset.kept = String(this.#hover === null);
-    for (const grid of [this.#charts, this.#usage]) grid?.setCursor(cursor);
-    const text = cursor === null ? "" : readingAt(timeOf(this.#courses, this.unit, cursor), cursor, this.unit, getView(), this.#courses, this.#data.lanes);
+    this.#cursorLine.dataset.kept = String(this.#hover.t === null);
+    this.#usage.setCursor(cursor);
+    this.#charts?.setCursor(this.#chartCursor());
+    const text = cursor === null ? "" : readingAt(cursor, this.#courses, this.#data.lanes, this.#hover.rank ?? getView().rank, this.#heat());
     setText(byId("axis-reading"), text);
     const values = { valuemin: scale.min, valuemax: scale.max, valuenow: cursor ?? scale.min, valuetext: text || "No position chosen" };
     for (const [name, value] of Object.entries(values)) this.#slider.setAttribute(`aria-${name}`, String(value));
@@ -299,36 +363,19 @@ export class TimeAxis {
 const GIGABYTE = 1e9;
 const CORE = 100; // percent
 
-/** Name, unit and values of each chart. @type {[string, string, (attempt: AttemptLanes) => (number | null)[]][]} */
+/** Name, unit and values of each chart. @type {[string, string, (totals: Lanes["attempts"][number]["totals"]) => (number | null)[]][]} */
 const CHARTS = [
-  ["CPU", "cores", ({ totals }) => totals.cpu_percent.map((percent) => percent && Math.round(percent) / CORE)],
-  ["Memory", "GB", ({ totals }) => totals.rss_bytes.map((bytes) => (bytes ? bytes / GIGABYTE : null))],
-  ["GPU utilization", "%", ({ totals }) => totals.gpu_percent],
-  ["GPU memory", "GB", ({ totals }) => totals.gpu_memory_bytes.map((bytes) => bytes && bytes / GIGABYTE)],
+  ["CPU", "cores", ({ cpu_percent: values }) => values.map((percent) => percent && Math.round(percent) / CORE)],
+  ["Memory", "GB", ({ rss_bytes: values }) => values.map((bytes) => (bytes ? bytes / GIGABYTE : null))],
+  ["GPU utilization", "%", ({ gpu_percent: values }) => values],
+  ["GPU memory", "GB", ({ gpu_memory_bytes: values }) => values.map((bytes) => bytes && bytes / GIGABYTE)],
 ];
 
-/** @param {ChartGrid} grid @param {Lanes} lanes @param {Unit} unit @param {Span} whole */
-function drawUsage(grid, lanes, unit, whole) {
-  const charts = CHARTS.flatMap(([name, symbol, valuesOf]) => {
-    const series = lanes.attempts.map((attempt) => ({ name: `attempt ${attempt.attempt}`, x: positionsOf(attempt, unit), y: valuesOf(attempt) }));
-    const values = series.flatMap(({ y }) => y).filter((value) => value !== null);
-    return values.length ? [{ name, latest: `${significant(values[values.length - 1])} ${symbol}`, content: usageContent(series, symbol, unit.by, whole) }] : [];
+/** @param {Lanes} lanes */
+function chartsOfTotals({ attempts }) {
+  return CHARTS.map(([name, unit, valuesOf]) => {
+    const series = attempts.map(({ attempt, at, totals }) => ({ name: `attempt ${attempt}`, x: at, y: valuesOf(totals) }));
+    const last = series.flatMap(({ y }) => y).findLast((value) => value !== null);
+    return { name, unit, latest: last === undefined || last === null ? "" : `${significant(last)} ${unit}`, series };
   });
-  byId("usage").hidden = !charts.length;
-  grid.draw(charts);
 }
-
-/** @param {AttemptLanes} attempt @param {Unit} unit @returns {(number | null)[]} */
-function positionsOf({ at, ranks }, { by, ofStep }) {
-  if (by === "time") return at;
-  const steps = ranks.find(({ step }) => step.some((each) => each !== null))?.step ?? at.map(() => null);
-  return steps.map((step) => step && ofStep(step));
-}
-
-/** @param {Content["series"]} series @param {string} symbol of the unit of the values @param {Axis} by @param {Span} whole @returns {Content} */
-function usageContent(series, symbol, by, [min, max]) {
-  return { series, x: { ...axisContent(by), min, max }, y: { unit: symbol, min: 0 } };
-}
-
-/** The axis of a chart. @param {Axis} by @returns {Content["x"]} */
-const axisContent = (by) => (by === "time" ? { kind: "time" } : { kind: "number", title: by });

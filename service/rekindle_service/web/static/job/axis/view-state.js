@@ -1,14 +1,14 @@
 /**
  * The moment and the range that the page of a job shows, kept in the fragment of its URL, so that a link shows the same:
- * `#t=1700000000.5&from=…&to=…&by=step&attempt=2&rank=1&stream=stderr`. Other fragments, such as permalinks into a log,
+ * `#t=1700000000.5&from=…&to=…&by=epoch&attempt=2&rank=1&stream=stderr`. Other fragments, such as permalinks into a log,
  * are no view and stay until something is set.
  *
  * @typedef {"time" | "step" | "epoch"} Axis
  * @typedef {object} View null: not set
- * @property {number | null} t the cursor, in seconds since the epoch, whatever the axis
- * @property {number | null} from the beginning of the range, in the unit of the axis: seconds since 1970, steps or epochs
+ * @property {number | null} t the cursor, in seconds since the epoch
+ * @property {number | null} from the beginning of the range, in seconds since the epoch
  * @property {number | null} to its end
- * @property {Axis} by
+ * @property {Axis | null} by the axis of the metrics
  * @property {number | null} attempt
  * @property {number | null} rank
  * @property {"stdout" | "stderr" | null} stream
@@ -18,9 +18,6 @@ const NUMBERS = /** @type {const} */ (["t", "from", "to", "attempt", "rank"]);
 /** Later than any time, and more than any number of steps. */
 const MAX = 1e15;
 const AXES = /** @type {const} */ (["time", "step", "epoch"]);
-
-/** @param {string | null} text @returns {Axis} of time where it is none */
-export const axisNamed = (text) => AXES.find((each) => each === text) ?? "time";
 
 /** @param {string} hash of a URL @returns {View | null} null where it is none; values that cannot be are not set */
 export function parseView(hash) {
@@ -33,7 +30,7 @@ export function parseView(hash) {
     t,
     from: ranged ? from : null,
     to: ranged ? to : null,
-    by: axisNamed(values.get("by")),
+    by: AXES.find((each) => each === values.get("by")) ?? null,
     attempt: whole(attempt),
     rank: whole(rank),
     stream: stream === "stdout" || stream === "stderr" ? stream : null,
@@ -42,13 +39,13 @@ export function parseView(hash) {
 
 /** @param {View} view @returns {string} empty where nothing is set */
 export function formatView(view) {
-  const set = Object.entries(view).filter(([name, value]) => value !== null && !(name === "by" && value === "time"));
-  const query = set.map(([name, value]) => `${name}=${typeof value === "number" ? exact(value, name === "t" ? "time" : view.by) : value}`).join("&");
+  const set = Object.entries(view).filter(([, value]) => value !== null);
+  const query = set.map(([name, value]) => `${name}=${typeof value === "number" ? exact(value) : value}`).join("&");
   return query && `#${query}`;
 }
 
-/** As exact as a URL says it. @param {number} value @param {Axis} by */
-const exact = (value, by) => Number(value.toFixed(by === "epoch" ? 6 : 3));
+/** As exact as a URL says it. @param {number} value */
+const exact = (value) => Number(value.toFixed(3));
 
 /** @param {string | null} text */
 function number(text) {
@@ -60,7 +57,7 @@ function number(text) {
 const whole = (value) => (value !== null && Number.isInteger(value) ? value : null);
 
 /** @type {View} */
-const NOTHING = { t: null, from: null, to: null, by: "time", attempt: null, rank: null, stream: null };
+const NOTHING = { t: null, from: null, to: null, by: null, attempt: null, rank: null, stream: null };
 
 let view = parseView(location.hash) ?? NOTHING;
 /** @type {Set<(view: View, before: View) => void>} */
@@ -75,7 +72,7 @@ export const getView = () => view;
  */
 export function setView(part) {
   const next = { ...view, ...part };
-  const [from, to] = [next.from, next.to].map((value) => (value === null ? null : exact(value, next.by)));
+  const [from, to] = [next.from, next.to].map((value) => (value === null ? null : exact(value)));
   if (!change({ ...next, from, to })) return;
   history.replaceState(history.state, "", location.pathname + location.search + formatView(view));
 }
