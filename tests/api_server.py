@@ -86,6 +86,7 @@ def api_server(root: Path, *, private_jobs: bool = False) -> Iterator[ApiServer]
     store.migrate()
     machine = find_machine(cpu_slots=2, environment={"CUDA_VISIBLE_DEVICES": ""})
     launchers = fake_launchers(store, home, machine, _launch_nothing)
+    reconciler = Reconciler(store, home, machine, launchers)
     state = AppState(
         home=home,
         store=store,
@@ -101,7 +102,8 @@ def api_server(root: Path, *, private_jobs: bool = False) -> Iterator[ApiServer]
         stopping=threading.Event(),
         wake=lambda: None,
         scheduler_health=lambda: SchedulerHealth(alive=True, age=0.0),
-        prospect=Reconciler(store, home, machine, launchers).prospect,
+        prospect=reconciler.prospect,
+        outlook=reconciler.outlook,
     )
     app = create_app(state)
     bearer = {"Authorization": f"Bearer {TOKEN}"}

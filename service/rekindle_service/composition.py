@@ -157,6 +157,7 @@ class ServerParts:
             wake=reconciler.wake,
             scheduler_health=reconciler.health,
             prospect=reconciler.prospect,
+            outlook=reconciler.outlook,
             isolation=self._isolation.describe(),
             quotas=self._quotas,
             fair_share_days=settings.fair_share_days,

@@ -1,15 +1,18 @@
-"""GET /queue: positions, reasons, estimates, and what each owner has used."""
+"""GET /queue: positions, reasons, estimates, the timeline of the slots, and what each owner has used."""
 
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from api_server import ApiServer, api_server
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.states import JobState
 from rekindle_service.config.settings import Quota
 from rekindle_service.jobs.quotas import Quotas
+from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.queue_store import Shown
 
 HOUR = 3600.0
@@ -102,3 +105,76 @@ def test_where_jobs_are_private_nobody_sees_the_queue_of_others(tmp_path: Path) 
         assert [each["owner"] for each in found["owners"]] == ["bob"]
         assert found["queued"] == 1
         assert read(server)["queued"] == 2
+
+
+# --- the timeline of the slots
+
+
+def attempted(server: ApiServer, job: dict[str, Any], *times: tuple[float, float | None], run: int = 1) -> None:
+    """Attempts on the job's slots, each with its begin and end in seconds from now."""
+    row, now = server.state.store.job(job["id"]), time.time()
+    assert row is not None
+    attempts = {
+        number: AttemptInfo(
+            number, run=run, started_at=now + begin, ended_at=None if end is None else now + end, devices=["cpu:0"]
+        )
+        for number, (begin, end) in enumerate(times, start=1)
+    }
+    server.state.store.apply_journal(row, RowChanges(0, attempts=attempts))
+
+
+def timeline(server: ApiServer, client: Any = None, **query: Any) -> list[tuple[Any, ...]]:
+    """Name, slots, and the hours from now until it begins and ends."""
+    answer = (client or server.api).get("/api/v1/queue/timeline", **query)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert found["slots"] == ["cpu:0", "cpu:1"]
+
+    def hours(at: str | None) -> float | None:
+        return at and round(
+            (datetime.fromisoformat(at) - datetime.fromisoformat(found["at"])).total_seconds() / HOUR, 1
+        )
+
+    return [
+        (each["name"], each["slots"], hours(each["started_at"]), hours(each["ended_at"])) for each in found["items"]
+    ]
+
+
+def test_the_timeline_has_what_held_slots_what_holds_them_and_what_probably_gets_them(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    store, now = server.state.store, time.time()
+    old, past, runs, stuck = (server.submit(tmp_path, name=each) for each in ("old", "past", "runs", "stuck"))
+    for job, device in ((old, "cpu:0"), (past, "cpu:0"), (runs, "cpu:0"), (stuck, "cpu:1")):
+        server.move(job, JobState.STARTING, devices=[device], run=1)
+        store.update_progress(job["id"], devices_since=now - HOUR / 2)
+    attempted(server, old, (-5 * HOUR, -4 * HOUR))
+    attempted(server, past, (-1.5 * HOUR, -1.2 * HOUR), (-1.1 * HOUR, -0.6 * HOUR))  # two attempts of one run
+    attempted(server, runs, (-HOUR / 2, None))
+    for job in (old, past):
+        server.move(job, JobState.FAILED, devices=[])
+    store.update_progress(runs["id"], eta_seconds=1800.0)
+    server.submit(tmp_path, name="limited", time_limit=int(HOUR / 2))
+    server.submit(tmp_path, name="later", ranks=2)
+    server.submit(tmp_path, name="held", hold=True)
+    assert timeline(server) == [
+        ("past", ["cpu:0"], -1.5, -0.6),
+        ("runs", ["cpu:0"], -0.5, 0.5),
+        ("stuck", ["cpu:1"], -0.5, None),
+        ("limited", ["cpu:0"], 0.5, 1.0),
+    ]
+    store.update_progress(runs["id"], eta_seconds=0.0)
+    assert timeline(server)[-1] == ("limited", ["cpu:0"], 0.0, 0.5)
+    store.update_progress(runs["id"], eta_seconds=1e300)
+    assert timeline(server, params={"hours": 24})[-1][0] == "stuck", "nothing of what begins after the time shown"
+    assert server.api.get("/api/v1/queue/timeline", params={"hours": 25}).status_code == 422
+
+
+def test_the_timeline_does_not_name_jobs_that_must_not_be_read(tmp_path: Path) -> None:
+    with api_server(tmp_path, private_jobs=True) as server:
+        for owner in ("ann", "bob"):
+            job = owned(server, tmp_path, owner, name=f"of {owner}")
+            server.move(job, JobState.STARTING, devices=["cpu:0" if owner == "ann" else "cpu:1"])
+        seen = timeline(server, server.stranger, headers={"Authorization": bearer(server, "bob")})
+        assert sorted(each[:2] for each in seen if each[0]) == [("of bob", ["cpu:1"])]
+        assert [each[1] for each in seen if not each[0]] == [["cpu:0"]]

@@ -244,6 +244,50 @@ def test_a_job_that_is_stopped_for_another_leaves_its_slots_soon():
     assert Forecast(Durations(tuple), 10.0).remaining(job) == 30.0
 
 
+@pytest.mark.parametrize(
+    ("left", "limit", "measured", "shown"),
+    [
+        (400.0, None, [], 400.0),
+        (400.0, None, [50.0], 400.0),  # its own time left, not what others took
+        (400.0, 100.0, [], 95.0),
+        (1e9, 100.0, [], 95.0),
+        (0.0, None, [], 1.0),  # any moment
+        (-30.0, None, [], 1.0),
+        (-61.0, None, [], None),  # it runs on although it should have ended
+        (-61.0, None, [50.0], 45.0),
+        (None, None, [50.0], 45.0),
+    ],
+)
+def test_the_time_left_that_a_job_prints_is_shown_and_decides_nothing(left, limit, measured, shown):
+    job = a_job(time_limit=limit, allocated_at=1000.0)
+    durations = Durations(lambda: [ended(job.name, seconds) for seconds in measured])
+    forecast = Forecast(durations, 1005.0, {} if left is None else {job.id: left})
+    assert forecast.time_left(job) == shown
+    assert forecast.remaining(job) == Forecast(durations, 1005.0).remaining(job)
+
+
+def test_queued_jobs_are_expected_to_run_as_long_as_running_ones_of_their_name():
+    running, queued = named("vit-1", allocated_at=1000.0), named("vit-2")
+    forecast = Forecast(Durations(tuple), 1100.0, {running.id: 300.0})
+    forecast.note_running([running])
+    assert (forecast.length(queued), forecast.expected(queued), forecast.max_seconds(queued)) == (400.0, None, None)
+    assert forecast.length(named("bert")) is None
+
+
+def test_an_estimate_says_when_jobs_start_and_lets_none_start_before_its_turn():
+    first, short, unknown = a_job(min_ranks=2, max_ranks=2), a_job(time_limit=50.0), a_job()
+    for left in (10.0, 100.0, 1e9):
+        _, made = machine_with(
+            None, [first, unknown, short], max_seconds=limited, shown_remaining=lambda _, left=left: left
+        )
+        assert [job.id for job, _ in made.starts] == [short.id], "as without the estimate"
+        assert made.queue_positions[first.id].starts_in == max(left, 0)
+        assert [(each.job.id, each.starts_in) for each in made.predictions] == [(first.id, left)]
+    _, made = machine_with(100.0, [first, short], max_seconds=limited, shown_remaining=lambda _: None)
+    assert [job.id for job, _ in made.starts] == [short.id]
+    assert made.queue_positions[first.id].starts_in is None
+
+
 # --- what was used
 
 

@@ -19,7 +19,7 @@ from rekindle_service.config.home import Home, is_job_id, server_user
 from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.jobs.quotas import Quotas
-from rekindle_service.jobs.scheduler_health import Prospect, SchedulerHealth
+from rekindle_service.jobs.scheduler_health import Outlook, Prospect, SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.machine.slots import Machine
@@ -66,6 +66,7 @@ class AppState:
     wake: Callable[[], None]
     scheduler_health: Callable[[], SchedulerHealth]
     prospect: Callable[[Job], Prospect]
+    outlook: Callable[[], Outlook]
     public_host: str | None = None  # of the reverse proxy
     isolation: str = ""  # one sentence: from what jobs are kept apart
     quotas: Quotas = field(default_factory=Quotas)

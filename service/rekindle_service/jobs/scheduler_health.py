@@ -1,7 +1,8 @@
 """What the scheduler reports to the routes, which do not import it: of itself, and of a job that is not submitted."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rekindle_service.store.tables import Job
 
@@ -44,3 +45,20 @@ class Prospect:
     position: int | None = None  # see ``Job.queue_position``
     waiting_for: str | None = None  # likewise
     displaced: Sequence[tuple[Job, str]] = ()  # running jobs: those that would be stopped ("preempt") or "resize"d
+
+
+class Prediction(NamedTuple):
+    """A queued job that probably starts after ``starts_in`` seconds on ``slots``, for ``seconds`` (None: unknown)."""
+
+    job: Job
+    slots: Sequence[str]
+    starts_in: float
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is expected of the slots: by id, the seconds until running jobs leave them, and what starts then."""
+
+    time_left: Mapping[str, float | None]
+    predictions: Sequence[Prediction]

@@ -14,6 +14,7 @@ from rekindle.contract.job_options import LinkRule
 from rekindle.contract.states import JobState
 from rekindle_service.config.settings import Preemption
 from rekindle_service.jobs.quotas import Quotas, owner_of, slots_by_owner, slots_wanted
+from rekindle_service.jobs.scheduler_health import Prediction
 from rekindle_service.launch.placement import usable_slots
 from rekindle_service.launch.registry import launcher_of, takes_slots
 from rekindle_service.machine.slots import (
@@ -101,10 +102,12 @@ def _latest_freed(
 class Timeline:
     """When the jobs that wait will start, if each runs as long as expected and none starts before its turn.
 
-    Slots that are shared count as whole ones, so that an estimate is rather late than early.
+    Slots that are shared count as whole ones, so that an estimate is rather late than early. ``predictions``: the jobs
+    whose start is known, next first.
     """
 
     def __init__(self, slots: Iterable[Slot], holders: Iterable[Holder]) -> None:
+        self.predictions: list[Prediction] = []
         self._free_at = {slot.name: 0.0 for slot in slots}
         for holder in holders:
             self.hold(holder)
@@ -125,6 +128,8 @@ class Timeline:
         seconds = expected(job)
         for name in chosen:
             self._free_at[name] = UNKNOWN if seconds is None else start + seconds
+        if start != UNKNOWN:
+            self.predictions.append(Prediction(job, chosen, start, seconds))
         return start
 
 
@@ -145,6 +150,7 @@ class Allocation:
     # jobs that wait for slots and could start if as many more were free, next first; see ``preemption``
     waiting_head: list[tuple[Job, int]] = field(default_factory=list)
     reservations: list[Reservation] = field(default_factory=list)
+    predictions: list[Prediction] = field(default_factory=list)
 
 
 def _nothing(_: Job) -> None:
@@ -157,10 +163,11 @@ class AllocationState:
 
     ``job_state`` gives the state of a job, None for an unknown one, and ``job_label`` what people call it. Of a job in
     seconds, None where nobody knows: ``remaining`` is when a running one leaves its slots, ``max_seconds`` within what
-    a queued one ends, ``expected`` how long it will probably run. With ``lack_of_space`` on the disk nothing starts;
-    with ``own_lack_of_space`` that job does not. ``unusable`` has the reasons by slot name. ``kinds``: device kinds
-    that the queue needs (None: any), and names of launchers whose jobs take no slots. ``obstacles``: why such a
-    launcher can launch no job now, by its name; None where it can.
+    a queued one ends, ``expected`` how long it will probably run; ``shown_remaining`` and ``shown_expected`` are for
+    estimates that decide nothing (None: the same). With ``lack_of_space`` on the disk nothing starts; with
+    ``own_lack_of_space`` that job does not. ``unusable`` has the reasons by slot name. ``kinds``: device kinds that the
+    queue needs (None: any), and names of launchers whose jobs take no slots. ``obstacles``: why such a launcher can
+    launch no job now, by its name; None where it can.
     """
 
     machine: Machine
@@ -170,6 +177,8 @@ class AllocationState:
     remaining: Callable[[Job], float | None] = _nothing
     max_seconds: Callable[[Job], float | None] = _nothing
     expected: Callable[[Job], float | None] = _nothing
+    shown_remaining: Callable[[Job], float | None] | None = None
+    shown_expected: Callable[[Job], float | None] | None = None
     quotas: Quotas = field(default_factory=Quotas)
     preemption: Preemption = "own"
     unusable: Mapping[str, str] = field(default_factory=dict)
@@ -206,7 +215,11 @@ class _Round:
         self._slots = [slot for slot in machine.slots if slot.name not in situation.unusable]
         self._kinds = {slot.device for slot in machine.slots}
         self._holders = [each for job in holding for each in _holders(job, situation.remaining(job))]
-        self._timeline = Timeline(self._slots, self._holders)
+        shown_remaining = situation.shown_remaining or situation.remaining
+        self._shown_holders = [each for job in holding for each in _holders(job, shown_remaining(job))]
+        self._shown_expected = situation.shown_expected or situation.expected
+        self._timeline = Timeline(self._slots, self._shown_holders)
+        self.plan.predictions = self._timeline.predictions
         self._held = slots_by_owner(holding)
         self._active: dict[str, int] = {}  # jobs of each experiment that hold slots
         for job in holding:
@@ -312,9 +325,10 @@ class _Round:
         self._held[owner_of(job)] = self._held.get(owner_of(job), 0.0) + len(names) * share
         self._count_active(job)
         if names:
-            holder = Holder(job, names, share, _or_unknown(self._in.expected(job)))
-            self._holders.append(holder)
-            self._timeline.hold(holder)
+            self._holders.append(Holder(job, names, share, _or_unknown(self._in.expected(job))))
+            shown = Holder(job, names, share, _or_unknown(self._shown_expected(job)))
+            self._shown_holders.append(shown)
+            self._timeline.hold(shown)
 
     def _wait(self, job: Job, slots: Sequence[Slot], room: Sequence[Slot]) -> None:
         kind, first = job.spec.device_kind, None
@@ -331,20 +345,25 @@ class _Round:
         )
 
     def _reserve(self, job: Job, slots: Sequence[Slot]) -> Reservation | None:
-        """The job's reservation, if it is the first of its kind, or the first that wants some of the named slots."""
+        """Reserve slots if the job is the first of its kind, or the first that wants some of the named slots.
+
+        Returns the reservation as it is shown, which may have another time than the one that decides.
+        """
         taken: set[str] = set().union(*(each.slots for each in self.plan.reservations))
         others = [slot for slot in slots if slot.name not in taken]
         if not others or any(_same_line(job.spec, each.job.spec) for each in self.plan.reservations):
             return None
-        made = reserve(job, others, self._free, self._holders, self._in.machine.links)
-        self.plan.reservations.append(made)
-        return made
+        links = self._in.machine.links
+        self.plan.reservations.append(reserve(job, others, self._free, self._holders, links))
+        return reserve(job, others, self._free, self._shown_holders, links)
 
     def _estimate(self, job: Job, slots: Sequence[Slot], first: Reservation | None) -> float:
+        if self._in.lack_of_space is not None:
+            return UNKNOWN
         kind = job.spec.device_kind
         turn = max(self._turns.get(kind, 0.0), 0.0 if first is None else first.at)
-        self._turns[kind] = self._timeline.add(job, slots, self._in.expected, turn)
-        return UNKNOWN if self._in.lack_of_space is not None else self._turns[kind]
+        self._turns[kind] = self._timeline.add(job, slots, self._shown_expected, turn)
+        return self._turns[kind]
 
     def _reason(self, job: Job, room: Sequence[Slot], first: Reservation | None) -> str:
         if self._in.lack_of_space is not None:

@@ -2,8 +2,8 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 
 from rekindle.contract.states import JobState
@@ -14,6 +14,7 @@ from rekindle_service.store.tables import Job
 UNKNOWN = math.inf  # seconds until something that nobody knows
 _MEASURED = 10  # latest jobs of a name that count
 _KEPT_NAMES = 2000
+_OVERDUE = 60.0  # seconds that a job runs on after its time left is over, until that counts as wrong
 DISPLACED_SECONDS = 30.0  # in which a job that is stopped for another has saved and left its slots
 
 
@@ -63,10 +64,43 @@ def _key(job: Job) -> tuple[str | None, str]:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """How long jobs run, in seconds; None where nobody knows. ``now``: seconds since the epoch."""
+    """How long jobs run, in seconds; None where nobody knows. ``now``: seconds since the epoch.
+
+    ``left`` is what running jobs report or print of their time left, by id, less the time since. It is an estimate of
+    a script, which may be wrong by any factor: ``time_left`` and ``length``, which are only shown, believe it. What
+    decides who starts (``max_seconds``, ``expected``, ``remaining``) does not. A job that starts before its turn
+    because of an optimistic time left would delay the one that has a reservation.
+    """
 
     durations: Durations
     now: float
+    left: Mapping[str, float] = field(default_factory=dict)
+    _totals: dict[tuple[str | None, str], list[float]] = field(default_factory=dict)
+
+    def note_running(self, jobs: Iterable[Job]) -> None:
+        """Expect queued jobs to run as long as running ones of their name that have a time left."""
+        for job in jobs:
+            if (left := self.left.get(job.id, -1.0)) >= 0:
+                self._totals.setdefault(_key(job), []).append(self._ran(job) + left)
+
+    def time_left(self, job: Job) -> float | None:
+        """Until a job that holds slots probably leaves them, as it is shown: by its own time left, if it has one."""
+        known, left = self.remaining(job), self.left.get(job.id)
+        if left is None or left < -_OVERDUE or is_stopping(job):
+            return known
+        limit = job.spec.time_limit
+        return max(1.0, left if limit is None else min(left, limit - self._ran(job)))
+
+    def length(self, job: Job) -> float | None:
+        """How long a queued job will probably run, as it is shown: also by like-named ones that still run."""
+        known, totals = self.expected(job), self._totals.get(_key(job))
+        if not totals or self.durations.of(job):
+            return known
+        return median(totals) if known is None else min(known, median(totals))
+
+    def _ran(self, job: Job) -> float:
+        begun = job.allocated_at or job.started_at
+        return 0.0 if begun is None else max(0.0, self.now - begun)
 
     def max_seconds(self, job: Job) -> float | None:
         """Within what a queued job ends once it starts: its time limit, or the most that like-named ones took.
@@ -91,8 +125,7 @@ class Forecast:
         """
         if is_stopping(job):
             return DISPLACED_SECONDS
-        begun, measured = job.allocated_at or job.started_at, self.durations.of(job)
-        ran = 0.0 if begun is None else max(0.0, self.now - begun)
+        ran, measured = self._ran(job), self.durations.of(job)
         bounds = [] if job.spec.time_limit is None else [job.spec.time_limit]
         bounds += [median(measured)] if measured else []
         left = [bound - ran for bound in bounds if bound > ran]

@@ -9,7 +9,7 @@ from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Preemption
 from rekindle_service.jobs.quotas import Quotas
-from rekindle_service.jobs.scheduler_health import Prospect
+from rekindle_service.jobs.scheduler_health import Outlook, Prospect
 from rekindle_service.jobs.submission_record import confirm_runs
 from rekindle_service.launch.registry import launcher_of
 from rekindle_service.machine.health import DeviceHealth
@@ -116,14 +116,26 @@ class QueuePlanner:
                 allocation = self._allocate(unusable, lack_of_space, waiting_reasons.shown_lack)
             return allocation, self.state.holding
 
+    def outlook(self, unusable: Mapping[str, str], lack_of_space: str | None) -> Outlook:
+        """What the next ``plan`` would predict. Any thread may call it; no files are read. Raises StorageError."""
+        with self._lock:
+            self.state.refresh()
+            forecast = self._forecast()
+            left = {job.id: forecast.time_left(job) for job in self.state.holding}
+            return Outlook(left, self._allocate(unusable, lack_of_space, waiting_reasons.shown_lack).predictions)
+
+    def _forecast(self) -> Forecast:
+        forecast = Forecast(self.state.durations, time.time(), self.state.time_left)
+        forecast.note_running(self.state.holding)
+        return forecast
+
     def _allocate(
         self,
         unusable: Mapping[str, str],
         lack_of_space: str | None,
         own_lack_of_space: Callable[[Job], str | None],
     ) -> Allocation:
-        holding = self.state.holding
-        forecast = Forecast(self.state.durations, time.time())
+        holding, forecast = self.state.holding, self._forecast()
         situation = AllocationState(
             self._machine,
             holding,
@@ -132,6 +144,8 @@ class QueuePlanner:
             remaining=forecast.remaining,
             max_seconds=forecast.max_seconds,
             expected=forecast.expected,
+            shown_remaining=forecast.time_left,
+            shown_expected=forecast.length,
             quotas=self._quotas,
             preemption=self._preemption,
             unusable=unusable,
@@ -216,6 +230,10 @@ class QueueScheduler:
         starts += [ready_in + DISPLACED_SECONDS] if made else []
         displaced = [(each.job, each.kind) for each in made]
         return Prospect([], min(starts, default=None), place.position, place.waiting_for, displaced)
+
+    def outlook(self) -> Outlook:
+        """When running jobs leave their slots and waiting ones get them. Any thread may call it."""
+        return self._planner.outlook(self._device_health.unusable(), self._home.lack_of_space())
 
     def close(self) -> None:
         """Raises StorageError."""

@@ -1,5 +1,7 @@
 """The queue as the scheduler knows it: read once, then kept up to date from the change feed."""
 
+import math
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,6 +32,7 @@ class QueueState:
         self._store = store
         self.queued = QueueIndex()
         self.holding: list[Job] = []
+        self._left: dict[str, tuple[float, float]] = {}  # time left of those, and when (time.monotonic) it was new
         self.durations = Durations(store.queue.durations)
         self._version: int | None = None  # of the latest change that is in here
         self._states: dict[str, JobState | None] = {}  # of jobs that others wait for, as far as they were asked for
@@ -46,6 +49,19 @@ class QueueState:
             self._load()
             self._follow()
         self.holding = self._store.holding()
+        known = {job.id: job.eta_seconds for job in self.holding}
+        now, before = time.monotonic(), self._left
+        self._left = {
+            job_id: before[job_id] if before.get(job_id, (None,))[0] == left else (left, now)
+            for job_id, left in known.items()
+            if left is not None and math.isfinite(left)
+        }
+
+    @property
+    def time_left(self) -> dict[str, float]:
+        """Seconds until jobs end, by id, as they report or print it, less the time since; below 0 where it is over."""
+        now = time.monotonic()
+        return {job_id: left - (now - since) for job_id, (left, since) in self._left.items()}
 
     @contextmanager
     def including(self, job: Job) -> Iterator[None]:

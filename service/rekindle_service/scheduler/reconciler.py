@@ -78,7 +78,7 @@ class Reconciler:
             health,
             wake=self.wake,
         )
-        self.prospect = self._queue.prospect
+        self.prospect, self.outlook = self._queue.prospect, self._queue.outlook
         self._last_tombstone = 0  # version
         self._purged = -1  # revision of the queue up to which no run directory of a deleted job is left
         self._duty_errors: dict[str, str] = {}

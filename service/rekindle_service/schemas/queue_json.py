@@ -75,6 +75,42 @@ class Queue(Page[QueuedJob]):
     """Days after which the use of slots counts half: the setting `fair_share_days`."""
 
 
+class SlotUse(ApiModel):
+    """A job on slots. What of it is after `at` of the answer is a prediction."""
+
+    job: str | None
+    """Id of the job; null for a job that you may not read."""
+    number: int | None
+    """Number of that job."""
+    name: str | None
+    """Name of that job."""
+    state: str
+    """State of that job now; `queued` for one that waits for slots, or waits again since."""
+    slots: list[str]
+    """Names of the slots."""
+    share: float
+    """Fraction of each of the slots, 0 to 1."""
+    started_at: Timestamp
+    """When the job got the slots, or probably gets them."""
+    ended_at: Timestamp | None
+    """When it left them, or probably leaves them; null where that is not known."""
+
+
+class QueueTimeline(ApiModel):
+    """Who held the slots of this machine, and who probably gets them. Jobs on Slurm hold none."""
+
+    at: Timestamp
+    """Now."""
+    start: Timestamp
+    """Begin of the time shown."""
+    end: Timestamp
+    """End of the time shown."""
+    slots: list[str]
+    """Names of the slots."""
+    items: list[SlotUse]
+    """Jobs by their begin, at most the latest 1,000."""
+
+
 class OverviewItem(ApiModel):
     """One row of a section: a job, an experiment, a device or a notice about the disk."""
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, bindparam, update
-from sqlmodel import Session, col, delete, func, select
+from sqlmodel import Session, col, delete, func, or_, select
 
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.job_wording import job_label
@@ -13,11 +13,13 @@ from rekindle_service.store.job_queries import KEY_COLUMNS, JobKey, read_keys
 from rekindle_service.store.mutations import next_values
 from rekindle_service.store.sqlite import StorePart
 from rekindle_service.store.storage_errors import QueueFullError
-from rekindle_service.store.tables import LOCAL, DeviceState, Job, SlotUsage
+from rekindle_service.store.tables import LOCAL, Attempt, DeviceState, Event, Job, SlotUsage
 from rekindle_service.store.totals import queued_jobs
 
 _PAGE = 200
 _DURATIONS = 5000  # latest jobs whose durations are read
+_MOVES = 2000  # latest changes of states by which the jobs of the past hours are found
+_ATTEMPTS = 4000  # latest attempts of those
 _FORGOTTEN = 1.0  # slot-seconds below which an owner has used nothing
 
 
@@ -55,6 +57,28 @@ class Shown(NamedTuple):
     queue_position: int | None = None
     waiting_for: str | None = None
     estimated_start_at: float | None = None
+
+
+class HeldSlots(NamedTuple):
+    """An attempt that held slots, or a job that holds or will get some. Times are in seconds since the epoch."""
+
+    job_id: str
+    run: int
+    devices: list[str]
+    started_at: float
+    ended_at: float | None
+    number: int  # of the job
+    name: str
+    owner: str | None
+    state: JobState
+    gpu_share: float | None
+
+
+def held_slots(job: Job, devices: Sequence[str], started_at: float, ended_at: float | None) -> HeldSlots:
+    times = (started_at, ended_at)
+    return HeldSlots(
+        job.id, job.run, [*devices], *times, job.number, job.name, job.owner, job.state, job.spec.gpu_share
+    )
 
 
 def of_owner(owner: str) -> ColumnElement[bool]:
@@ -152,6 +176,23 @@ class QueueStore(StorePart):
         query = select(Job.owner, func.count()).where(Job.state == JobState.QUEUED).group_by(col(Job.owner))
         with self._database.reading() as session:
             return dict(session.exec(query).all())
+
+    def held_since(self, since: float, holding: Collection[str]) -> list[HeldSlots]:
+        """Attempts that ended after ``since`` or have not ended, by job and number: the latest 4,000 of them.
+
+        ``holding``: ids of the jobs that hold slots. Other jobs are found by their latest changes of state, so that no
+        row of an older past is read.
+        """
+        moves = select(Event.job_id, Event.at).where(Event.kind == "state").order_by(col(Event.id).desc()).limit(_MOVES)
+        attempt = (Attempt.job_id, Attempt.run, Attempt.devices, Attempt.started_at, Attempt.ended_at)
+        job = (Job.number, Job.name, Job.owner, Job.state, col(Job.spec)["gpu_share"].as_float())
+        columns: Sequence[Any] = (*attempt, *job)
+        with self._database.reading() as session:
+            ids = {job_id for job_id, at in session.exec(moves) if at > since}.union(holding)
+            query = select(*columns).where(Attempt.job_id == Job.id, col(Job.id).in_(ids))
+            query = query.where(or_(col(Attempt.ended_at).is_(None), col(Attempt.ended_at) > since))
+            rows = session.execute(query.order_by(col(Attempt.started_at).desc()).limit(_ATTEMPTS))
+            return sorted((HeldSlots(*row) for row in rows), key=lambda each: (each.job_id, each.run, each.started_at))
 
     def awaited(self) -> Collection[str]:
         """Ids of the jobs that queued ones wait for."""

@@ -2,7 +2,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -16,13 +18,25 @@ from rekindle_service.api.shared_results import spliced, to_json
 from rekindle_service.jobs.job_story import reason
 from rekindle_service.jobs.quotas import decayed, owner_of, slots_by_owner, slots_wanted
 from rekindle_service.launch.registry import launcher_of, takes_slots
-from rekindle_service.schemas.queue_json import Overview, OverviewCounts, OverviewItem, OwnerShare, Queue, QueuedJob
+from rekindle_service.schemas.queue_json import (
+    Overview,
+    OverviewCounts,
+    OverviewItem,
+    OwnerShare,
+    Queue,
+    QueuedJob,
+    QueueTimeline,
+    SlotUse,
+)
 from rekindle_service.store.job_queries import EndedExperiment, JobKey, key_of
+from rekindle_service.store.queue_store import HeldSlots, held_slots
 from rekindle_service.store.tables import LOCAL, Job, SlotUsage
 
 router = APIRouter(tags=["jobs"])
 
 _DAY = 86400.0  # seconds
+_HOUR = 3600.0
+_MAX_USES = 1000  # of slots in one answer
 _MAX_UNWRITTEN = 120.0  # seconds of use that the scheduler has not written yet, at most
 
 
@@ -99,6 +113,63 @@ def _used(
         unwritten = now - stored[owner].at if owner in stored else 0.0
         used[owner] = used.get(owner, 0.0) + held * min(max(0.0, unwritten), _MAX_UNWRITTEN)
     return used
+
+
+@router.get("/queue/timeline")
+def read_queue_timeline(
+    state: AppStateDep,
+    readable_by: ReadableBy,
+    hours: Annotated[float, Query(gt=0, le=24, description="Hours before now, and after it")] = 2,
+) -> QueueTimeline:
+    """Show which job held, holds and will probably get each slot.
+
+    Predictions follow from the time left that running jobs report or print, from time limits, and from how long jobs
+    of the same name took.
+    """
+    now, span = time.time(), hours * _HOUR
+    slots = [slot.name for slot in state.machine.slots]
+    uses = [*_past_uses(state, now - span), *_uses_from_now(state, now, span)]
+    items = [_slot_use(use, slots, readable_by) for use in sorted(uses, key=attrgetter("started_at"))]
+    shown = [item for item in items if item.slots]
+    return QueueTimeline(at=now, start=now - span, end=now + span, slots=slots, items=shown[-_MAX_USES:])
+
+
+def _past_uses(state: AppState, since: float) -> Iterator[HeldSlots]:
+    """Attempts of one run on the same slots are one use: the job holds them between two attempts as well."""
+    holding = {job.id: job for job in state.store.holding()}
+    for (job_id, run, devices), group in groupby(
+        state.store.queue.held_since(since, holding), key=lambda each: (each.job_id, each.run, each.devices)
+    ):
+        attempts = list(group)
+        job, ended = holding.get(job_id), attempts[-1].ended_at
+        if job is None or (run, devices) != (job.run, job.devices):
+            yield attempts[0]._replace(ended_at=attempts[0].started_at if ended is None else ended)
+
+
+def _uses_from_now(state: AppState, now: float, span: float) -> Iterator[HeldSlots]:
+    outlook = state.outlook()
+    for job in state.store.holding():
+        left, begun = outlook.time_left.get(job.id), min(now, job.devices_since or now)
+        yield held_slots(job, job.devices, begun, None if left is None else now + left)
+    for job, slots, starts_in, seconds in outlook.predictions:
+        if starts_in < span:
+            begins = now + starts_in
+            yield held_slots(job, slots, begins, None if seconds is None else begins + seconds)
+
+
+def _slot_use(use: HeldSlots, slots: Sequence[str], readable_by: str | None) -> SlotUse:
+    """The job is not named where it must not be read."""
+    may_read, held = readable_by in (None, use.owner), set(use.devices)
+    return SlotUse(
+        job=use.job_id if may_read else None,
+        number=use.number if may_read else None,
+        name=use.name if may_read else None,
+        state=use.state,
+        slots=[name for name in slots if name in held],
+        share=use.gpu_share or 1.0,
+        started_at=use.started_at,
+        ended_at=None if use.ended_at is None else max(use.started_at, use.ended_at),
+    )
 
 
 @router.get("/overview", response_model=Overview)
