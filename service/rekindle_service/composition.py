@@ -18,6 +18,7 @@ from rekindle_service.access.permissions import Scope
 from rekindle_service.api.dependencies import AppState
 from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Settings
+from rekindle_service.experiments.halving import PRUNE_INTERVAL, SweepPruner
 from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.submitter import Submitter
@@ -84,6 +85,8 @@ class ServerParts:
         parts = LauncherParts(store, home, settings, self._machine, isolation, worker_path, self._keepers, self._python)
         self._launchers = Launchers.create(parts)
         self._reconciler = stack.enter_context(closing(self._make_reconciler()))
+        prune = SweepPruner(store, home).prune
+        self._sweeps = stack.enter_context(closing(PeriodicThread("sweeps", prune, PRUNE_INTERVAL, "Pruning failed")))
         self.state = self._app_state(token)
         stack.callback(start_dispatchers(store, settings.notify))
 
@@ -101,6 +104,7 @@ class ServerParts:
             self._spares.start(*(default_keys(python, path, self._machine, self._isolation) if usable else ()))
         self._maintenance.start()
         self._monitor.start()
+        self._sweeps.start()
         self.state.retention.start()
 
     def _watch_devices(self) -> None:

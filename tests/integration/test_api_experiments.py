@@ -13,6 +13,7 @@ from rekindle.contract.files import append_line
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.contract.states import JobState
+from rekindle_service.experiments.halving import SweepPruner
 from rekindle_service.jobs import submitter as submitter_module
 from rekindle_service.store import experiment_store
 from rekindle_service.store.projection import RowChanges
@@ -260,6 +261,57 @@ def test_the_best_row_of_each_measure_is_named(server: ApiServer, code: Path, mo
     assert server.api.get(f"{PATH}/{experiment['id']}/best").json()["text"] == ""
 
 
+def test_a_goal_chooses_the_winner_whose_command_is_given(server: ApiServer, code: Path) -> None:
+    experiment = submitted(server, body(code, matrix={"--lr": [0.1, 0.2], "opt=": ["sgd"]}, goal="+gain"))
+    assert (experiment["result"]["text"], experiment["best_command"]) == ("", None)
+    for trial, gain in zip(experiment["trials"], (2.0, 1.0), strict=True):
+        log(server, trial["job"], 1, (1, {"loss": gain, "gain": gain}))
+    found = read(server, experiment)
+    assert (found["measures"], found["goals"], found["best"]) == (["gain", "loss"], ["max", "min"], [[0], [1]])
+    assert found["result"]["parameters"] == {"--lr": 0.1, "opt=": "sgd"}
+    assert found["best_command"] == f"rekindle submit --code {code} --device cpu train.py --epochs 2 --lr 0.1 opt=sgd"
+
+
+def test_a_table_without_values_says_why_and_what_to_do(server: ApiServer, code: Path) -> None:
+    experiment = submitted(server, body(code, matrix={"--lr": [0.1, 0.2]}, goal="loss"))
+    first, second = ({"id": trial["job"]} for trial in experiment["trials"])
+    assert experiment["notes"] == []
+    server.move(first, JobState.STARTING, JobState.RUNNING, JobState.SUCCEEDED)
+    assert 'print("loss", loss)' in read(server, experiment)["notes"][0]
+    log(server, first["id"], 1, (1, {"cost": 1.0}))
+    assert read(server, experiment)["notes"] == ["No trial has loss. Choose one of its metrics: cost."]
+    failing = submitted(server, body(code, matrix={"--lr": [0.1]}))
+    server.move({"id": failing["trials"][0]["job"]}, JobState.STARTING, JobState.RUNNING, JobState.FAILED)
+    number = failing["trials"][0]["number"]
+    assert f"rekindle show {number}" in read(server, failing)["notes"][0]
+    log(server, second["id"], 1, (1, {"loss": 1.0}))
+    assert read(server, experiment)["notes"] == []
+
+
+def test_a_lagging_trial_is_drained_once_unless_a_person_decided_otherwise(server: ApiServer, code: Path) -> None:
+    store, pruner = server.state.store, SweepPruner(server.state.store, server.state.home)
+    experiment = submitted(server, body(code, matrix={"--lr": [1, 2, 3, 4, 5]}, goal="loss", prune=True))
+    jobs = [{"id": trial["job"]} for trial in experiment["trials"]]
+    for loss, job in enumerate(jobs):
+        server.move(job, JobState.STARTING, JobState.RUNNING)
+        store.update_progress(job["id"], attempt=1, steps=9)
+        log(server, job["id"], 1, (1, {"loss": float(loss)}))
+    server.move(jobs[4], JobState.FAILED)  # the worst: no competitor, and never drained
+    server.api.post(f"/api/v1/jobs/{jobs[3]['id']}/cancel")
+    pruner.prune()
+    assert [store.job(job["id"]).intent for job in jobs] == ["run", "run", "drain", "cancel", "run"]
+    reasons = [trial["pruned"] for trial in read(server, experiment)["trials"]]
+    assert reasons == [None, None, "pruned at step 1: loss 2 at step 1, the best third had ≤ 1", None, None]
+    assert store.experiments.prune(jobs[2]["id"], "again") is None
+    server.api.post(f"/api/v1/jobs/{jobs[2]['id']}/resume")
+    SweepPruner(store, server.state.home).prune()  # of another server: a resumed trial is exempt there, too
+    assert store.job(jobs[2]["id"]).intent == "run"
+    assert read(server, experiment)["trials"][2]["pruned"] is None
+    assert server.api.post(f"{PATH}/{experiment['id']}/cancel").status_code == 202
+    pruner.prune()
+    assert {store.job(job["id"]).intent for job in jobs[:4]} == {"cancel"}
+
+
 def test_a_deleted_job_leaves_the_others_their_places(server: ApiServer, code: Path) -> None:
     experiment = submitted(server, body(code))
     gone = experiment["trials"][1]["job"]
@@ -289,6 +341,8 @@ def test_what_cannot_be_a_set_of_jobs_is_rejected_whole_with_the_field_at_fault(
         ({"measure": [{"metric": "loss", "take": "median"}]}, "measure.0.take", "'min', 'max' or 'mean'"),
         ({"measure": [{"metric": "loss", "titel": "x"}]}, "measure.0.titel", "did you mean 'title'?"),
         ({"measures": ["loss"]}, "measures", "'measure'"),
+        ({"goal": "foo"}, "goal", "write -foo if low values are better, +foo"),
+        ({"prune": True}, "body", "needs a goal"),
         ({"size": "small"}, "body", "only a builtin has a size"),
         ({"measure": ["loss"], "conclude": {"--lr": "los"}}, "body", "los, which is no heading of a measure"),
         ({"builtin": "shuffle"}, "body", "exactly one of builtin, matrix and array"),

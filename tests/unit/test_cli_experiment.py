@@ -62,7 +62,8 @@ def experiment(**changes: Any) -> Any:
         {"parameters": {"--flat": True}, "trials": [1], "values": [None], "spread": [None]},
     ]
     fields = {"parameters": ["--lr", "--flat"], "measures": ["accuracy"], "rows": rows, "trials": trials, "best": [[]]}
-    return {**fields, "states": {"succeeded": 2}, **changes}
+    found = {**fields, "states": {"succeeded": 2}, **changes}
+    return {**found, "trials": [{"pruned": None, **trial} for trial in found["trials"]]}
 
 
 def words(shown: Any) -> list[list[str]]:
@@ -77,6 +78,13 @@ def test_a_row_shows_its_parameters_and_values_and_marks_the_best() -> None:
 def test_states_are_shown_unless_all_jobs_succeeded() -> None:
     shown = experiment(trials=[{"state": "succeeded"}, {"state": "failed"}], states={"succeeded": 1, "failed": 1})
     assert [line[-1] for line in words(comparison_table(shown))] == ["state", "succeeded", "failed"]
+
+
+def test_a_pruned_trial_shows_why_in_place_of_its_state() -> None:
+    why = "pruned at step 4: loss 9 at step 2, the best third had ≤ 1"
+    shown = experiment(trials=[{"state": "queued", "pruned": why}, {"state": "running"}], states={"queued": 1})
+    assert [" ".join(line[-2:]) for line in words(comparison_table(shown))[1:]] == ["≤ 1", "- running"]
+    assert why in " ".join(words(comparison_table(shown))[1])
 
 
 def test_an_array_shows_the_job_and_state_of_each_index_and_the_failures() -> None:

@@ -3,7 +3,7 @@
 import inspect
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from typing import Annotated, Any
 
@@ -105,20 +105,23 @@ def target_and_args(command: list[str], module: str | None, recipe: str | None) 
     return "script", command[0], command[1:]
 
 
-def require_order(before: list[str], args: list[str]) -> list[str]:
+def require_order(
+    before: list[str], args: list[str], command: str = "submit", further: Collection[str] = frozenset()
+) -> list[str]:
     """A script's arguments without a leading ``--``, which says that all that follows is for the script.
 
-    ``before``: the words before ``args``. Raises BadParameter for options of `rekindle submit` among the arguments.
+    ``before``: the words before ``args``. Raises BadParameter for options of ``command`` among the arguments, which
+    has ``further`` options that scripts hardly ever have.
     """
     if "--" in before:
         return args
     if args[:1] == ["--"]:
         return args[1:]
-    misplaced, rest = split_misplaced(args)
+    misplaced, rest = split_misplaced(args, further)
     if misplaced:
-        right = shlex.join(["rekindle", "submit", *misplaced, *before, *rest])
-        other = shlex.join(["rekindle", "submit", *before, "--", *args])
-        names = [name for word in misplaced if (name := word.partition("=")[0]) in OWN_OPTIONS]
+        right = shlex.join(["rekindle", command, *misplaced, *before, *rest])
+        other = shlex.join(["rekindle", command, *before, "--", *args])
+        names = [name for word in misplaced if (name := word.partition("=")[0]) in OWN_OPTIONS | set(further)]
         raise typer.BadParameter(
             f"options of rekindle come before the script: {', '.join(names)}. Write `{right}`; "
             f"if the script itself has such options, `{other}`"
@@ -126,7 +129,7 @@ def require_order(before: list[str], args: list[str]) -> list[str]:
     return args
 
 
-def split_misplaced(args: list[str]) -> tuple[list[str], list[str]]:
+def split_misplaced(args: list[str], further: Collection[str] = frozenset()) -> tuple[list[str], list[str]]:
     """Options of `rekindle submit` with their values among a script's arguments up to a ``--``, and all others."""
     misplaced, rest = [], []
     words = iter(args)
@@ -134,7 +137,7 @@ def split_misplaced(args: list[str]) -> tuple[list[str], list[str]]:
         name, equals, _ = word.partition("=")
         if word == "--":
             rest += [word, *words]
-        elif name not in OWN_OPTIONS:
+        elif name not in OWN_OPTIONS and name not in further:
             rest.append(word)
         else:
             misplaced += [word, *([] if equals or name in OWN_FLAGS else islice(words, 1))]

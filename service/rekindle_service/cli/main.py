@@ -27,6 +27,7 @@ from rekindle_service.cli.commands.server_commands import audit, backup, rebuild
 from rekindle_service.cli.commands.show import show
 from rekindle_service.cli.commands.submit import CONTEXT as SUBMIT_CONTEXT
 from rekindle_service.cli.commands.submit import submit
+from rekindle_service.cli.commands.sweep import sweep
 from rekindle_service.cli.commands.top import top
 from rekindle_service.cli.context import HomeOption
 from rekindle_service.cli.help_and_errors import (
@@ -45,7 +46,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(name="rekindle", cls=CommandGroup, rich_markup_mode=None, context_settings=_CONTEXT)
 
 _PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
-    "Run": (submit, experiment, demo, chaos),
+    "Run": (submit, sweep, experiment, demo, chaos),
     "Watch": (ps, queue, top, show, logs, wait, snapshots),
     "Control": (cancel, drain, resume, delete),
     "Server": (serve, doctor, devices, disk, prune),
@@ -57,7 +58,7 @@ for _panel, _commands in _PANELS.items():
         if isinstance(_command, typer.Typer):
             app.add_typer(_command, name=_command.info.name, rich_help_panel=_panel)
         else:
-            _settings = SUBMIT_CONTEXT if _command is submit else {}
+            _settings = SUBMIT_CONTEXT if _command in (submit, sweep) else {}
             app.command(cls=Command, context_settings=_settings, rich_help_panel=_panel)(_command)
 
 

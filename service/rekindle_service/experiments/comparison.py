@@ -17,7 +17,7 @@ Aggregation = Literal["last", "min", "max", "mean"]
 
 _LOW = (
     "loss error err errors wer cer mse rmse mae mape nll bpc bpb perplexity ppl fid kl "
-    "ms us ns s sec seconds time latency duration memory load overhead"
+    "ms us ns s sec seconds time latency duration memory overhead"
 )
 _HIGH = (
     "acc accuracy acc1 acc5 top1 top5 f1 auc auroc precision recall map iou dice miou bleu rouge r2 score reward "
@@ -38,6 +38,17 @@ def guess_goal(metric: str) -> Goal | None:
     if _RATE.search(name):
         return "max"
     return next((_GOALS[word] for word in reversed(_WORD.findall(name)) if word in _GOALS), None)
+
+
+def parse_goal(text: str) -> tuple[str, Goal]:
+    """``-loss``: low is better; ``+gain``: high; ``accuracy``: as its name says. Raises ValueError: what to write."""
+    metric = text[1:] if text[:1] in "-+" else text
+    goal = _LOWER if text.startswith("-") else _HIGHER if text.startswith("+") else guess_goal(metric)
+    if not metric.strip() or metric != metric.strip():
+        raise ValueError("must be the name of a metric, as in loss, -my_cost or +my_gain")
+    if goal is None:
+        raise ValueError(f"write -{metric} if low values are better, +{metric} if high ones are: the name does not say")
+    return metric, goal
 
 
 def best_rows(values: Sequence[float | None], goal: Goal | None) -> list[int]:

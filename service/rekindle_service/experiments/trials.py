@@ -1,13 +1,14 @@
-"""The trials of an experiment, of a matrix of parameters or of an array, and the request for the job of each. Pure."""
+"""The trials of an experiment, of a matrix of parameters or of an array, and request and command of each. Pure."""
 
 import itertools
 import math
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rekindle.contract.job_options import job_options
+from rekindle.contract.job_options import JobOption, Widget, job_options
 
 MAX_JOBS = 200
 MAX_ARRAY = 10_000
@@ -15,7 +16,7 @@ INDEX = "index"
 """The parameter that a trial of an array has."""
 
 JOB_FIELDS = ("recipe", "script", "module", *(each.name for each in job_options() if each.varies))
-"""Fields of a job that a matrix may vary. A key that begins with a dash is an option of the script."""
+"""Fields of a job that a matrix may vary. A key with a leading dash, or ``key=``, is an option of the script."""
 
 Value = str | int | float | bool | None
 Parameters = dict[str, Value]
@@ -61,12 +62,12 @@ def job_request(
 
 
 def is_option(key: str) -> bool:
-    return key.startswith("-")
+    return key.startswith("-") or key.endswith("=")
 
 
 def label(parameters: Mapping[str, Value]) -> str:
     """``ranks=2 --lr=0.1 --no-shuffle=yes``."""
-    return " ".join(f"{key}={format_value(value)}" for key, value in parameters.items())
+    return " ".join(f"{key.removesuffix('=')}={format_value(value)}" for key, value in parameters.items())
 
 
 def format_value(value: Value) -> str:
@@ -85,7 +86,41 @@ def _options(parameters: Mapping[str, Value]) -> Iterator[str]:
     """True gives an option without a value; False and None omit it."""
     for key, value in parameters.items():
         if is_option(key) and value is not False and value is not None:
-            yield from (key,) if value is True else (key, str(value))
+            yield from (f"{key}{value}",) if key.endswith("=") else (key,) if value is True else (key, str(value))
+
+
+def submit_command(request: Mapping[str, Any]) -> str:
+    """The command for the body of ``POST /jobs``; variables of the environment are named, and their values left out."""
+    code = request.get("code") or {}
+    words = [word for flag in ("path", "git", "ref") if flag in code for word in (_CODE_FLAGS[flag], code[flag])]
+    for option in job_options():
+        section = request.get(option.section) or {} if option.section else request
+        if not option.is_argument and option.path != "slurm":
+            words += _option_words(option, section.get(option.name))
+    kind = next(kind for kind in ("script", "module", "recipe") if request.get(kind))
+    target = [request[kind]] if kind == "script" else [f"--{kind}", request[kind]]
+    args = list(request.get("args", []))
+    return shlex.join(["rekindle", "submit", *words, *target, *(["--", *args] if args and kind != "script" else args)])
+
+
+_CODE_FLAGS = {"path": "--code", "git": "--git", "ref": "--ref"}
+
+
+def _option_words(option: JobOption, value: Any) -> list[str]:
+    if value is None or value in ([], {}) or value == option.default:
+        return []
+    match option.widget:
+        case Widget.TICK:
+            return [option.flag.split("/")[0 if value else -1]]
+        case Widget.VARIABLES:
+            return [word for name in value for word in (option.flag, name)]
+        case Widget.LINES | Widget.JOBS if isinstance(value, list):
+            return [word for each in value for word in (option.flag, str(each))]
+        case Widget.RANGE if isinstance(value, dict):
+            return [option.flag, f"{value.get('min', 1)}:{value.get('max', '')}"]
+        case Widget.WORDS:
+            return [option.flag, shlex.join(value)]
+    return [option.flag, str(value)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,14 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from rekindle_service.experiments.comparison import Aggregation, ComparisonRow, Goal, MeasureColumn
+from rekindle_service.experiments.comparison import (
+    Aggregation,
+    BestResult,
+    ComparisonRow,
+    Goal,
+    MeasureColumn,
+    parse_goal,
+)
 from rekindle_service.experiments.trials import JOB_FIELDS, MAX_ARRAY, MAX_JOBS, is_option, parse_array
 from rekindle_service.schemas.fields import (
     ApiModel,
@@ -29,7 +36,7 @@ def _parameter(key: str) -> str:
         hint = did_you_mean(key, [*JOB_FIELDS, f"--{key}"])
         raise PydanticCustomError(
             "parameter",
-            "must be an option of the script with its dashes, or one of {fields}, which are fields of the job",
+            "must be an option of the script with its dashes, or key=, or one of {fields}, which are fields of the job",
             {"fields": ", ".join(JOB_FIELDS), "hint": hint},
         )
     return key
@@ -40,6 +47,14 @@ def _array(text: str) -> str:
         parse_array(text)
     except ValueError as error:
         raise PydanticCustomError("array", "{rule}", {"rule": str(error), "hint": ""}) from error
+    return text
+
+
+def _goal(text: str) -> str:
+    try:
+        parse_goal(text)
+    except ValueError as error:
+        raise PydanticCustomError("goal", "{rule}", {"rule": str(error), "hint": ""}) from error
     return text
 
 
@@ -94,8 +109,8 @@ class ExperimentCreate(RequestModel):
     """Fields of every job, as in the body of `POST /api/v1/jobs`."""
     matrix: Matrices | None = Field(None, examples=[{"--lr": [0.1, 0.01], "ranks": [1, 2]}])
     """Values of each parameter, of which every combination is a job; a list of matrices gives the combinations of one
-    after the other. A key with dashes is an option of the script, any other a field of the job. True passes an option
-    without a value; false and null omit it."""
+    after the other. A key with dashes is an option of the script, `key=` an argument `key=value`, any other a field of
+    the job. True passes an option without a value; false and null omit it."""
     array: ArrayText | None = Field(None, examples=["0-9", "1,3,10-30:5", "0-99%4"])
     """Indices of an array, at most 10,000: the same job once for each of them; `%4` runs at most four at a time. A job
     finds its index in the variable `REKINDLE_ARRAY_INDEX`, and `{index}` in its arguments is replaced by it."""
@@ -105,6 +120,10 @@ class ExperimentCreate(RequestModel):
     """Option of the script that gets the index of the repeat, from 0; default: none."""
     measure: Annotated[list[AnyMeasure], Field(max_length=50)] = []
     """Columns of the table, each a metric's name or an object; default: the last value of every metric."""
+    goal: Annotated[Word, AfterValidator(_goal)] | None = Field(None, examples=["loss", "-cost", "+gain"])
+    """Metric by which the best combination is chosen; `-` in front: low is better, `+`: high; default: by its name."""
+    prune: bool = False
+    """Drain a job whose goal is not among the best third, after a ninth and after a third of the training."""
     conclude: Annotated[dict[Word, Word], Field(max_length=10)] = Field({}, examples=[{"--lr": "accuracy"}])
     """Sentences below the table: what a column, by its heading, shows about a parameter or another column."""
     reference: Annotated[list[Annotated[str, StringConstraints(max_length=500)]], Field(max_length=20)] = []
@@ -125,6 +144,9 @@ class ExperimentCreate(RequestModel):
             raise PydanticCustomError("kind", rule, {"fields": ", ".join(sorted(own)), "hint": "args may be given"})
         if self.array is not None and self.model_fields_set & {"repeats", "seed_option"}:
             raise PydanticCustomError("kind", "an array has no repeats: give it more indices", {"hint": ""})
+        if self.prune and (self.goal is None or self.array is not None):
+            lack = "a matrix, not an array" if self.goal else "a goal: the metric by which jobs are compared"
+            raise PydanticCustomError("kind", "prune needs {lack}", {"lack": lack, "hint": "as in goal = 'loss'"})
         headings = [MeasureColumn(**each.model_dump()).heading for each in self.measure]
         if unknown := [heading for heading in self.conclude.values() if heading not in headings]:
             hint = did_you_mean(unknown[0], headings)
@@ -160,6 +182,8 @@ class TrialPublic(ApiModel):
     """How it ended, with the same keys as `outcome` of a job; null before that."""
     values: list[float | None]
     """Values of the measures, in their order and before any division; null where there is none."""
+    pruned: str | None
+    """Why it was pruned; null for a job that was not, or was resumed since."""
 
 
 class ExperimentSummary(ApiModel):
@@ -208,6 +232,10 @@ class ExperimentPublic(ExperimentSummary):
     """Of each column, the indices of the rows with the best value."""
     logged: list[str]
     """Names of all metrics of its jobs, at most 1,000."""
+    result: BestResult
+    """The best combination so far."""
+    best_command: str | None
+    """Command that submits the best combination as a job of its own; null where none is better than another."""
     rows: list[ComparisonRow]
     """Combinations of parameters with their values."""
     trials: list[TrialPublic]

@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager
 from sqlmodel import Session, col, func, select
 
 from rekindle.contract.run_dir.attempt_history import AttemptSummary
-from rekindle.contract.states import TERMINAL, JobState
+from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
 from rekindle_service.store.attempt_rows import read_summaries
 from rekindle_service.store.job_queries import Lookup
-from rekindle_service.store.mutations import JOBS_AT_ONCE, by_key, forget, insert, next_value, versioned
+from rekindle_service.store.mutations import JOBS_AT_ONCE, by_key, forget, insert, next_value, record, versioned
 from rekindle_service.store.queue_store import NO_LIMIT, QueueRoom
 from rekindle_service.store.sqlite import Database
 from rekindle_service.store.tables import Attempt, Experiment, Job
@@ -100,6 +100,21 @@ class ExperimentStore:
             for job_id, attempt in read_summaries(session, col(Attempt.job_id).in_(jobs)):
                 found.setdefault(job_id, []).append(attempt)
         return found
+
+    def prune(self, job_id: str, reason: str) -> Job | None:
+        """Drain a trial that holds slots. None, and nothing has changed: it was pruned before, or a person decided."""
+        with self._changing_queue() as session:
+            job = session.get(Job, job_id)
+            if (
+                job is None
+                or job.state not in HOLDING_SLOTS
+                or job.intent is not JobIntent.RUN
+                or "pruned" in job.trial
+            ):
+                return None
+            job.trial, job.intent = {**job.trial, "pruned": reason}, JobIntent.DRAIN
+            job.version = record(session, job, "intent", reason=reason)
+            return job
 
     def delete(self, experiment_id: str) -> bool:
         """Forget an experiment with all its jobs. False, and nothing is deleted: one of them has not ended.

@@ -128,7 +128,7 @@ class Job(SQLModel, table=True):
     archived_at: float | None = None  # since when lists of the present omit it; only of a job that has ended
     seen_at: float | None = None  # when a person has looked at how it ended
     experiment_id: str | None = Field(default=None, foreign_key="experiment.id")
-    trial: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # of ``experiments.matrix.Trial``
+    trial: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # of ``Trial``; ``pruned``: why
     run_after: str | None = None  # id of a job that must have ended before, however it ended
     parallel: int | None = None  # most jobs of its experiment that hold slots at once
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import StringConstraints
 
 from rekindle.contract.run_dir.attempt_history import AttemptSummary
-from rekindle.contract.states import TERMINAL, JobState
+from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.api.auth import IdentityDep, require_access
 from rekindle_service.api.dependencies import (
     AppState,
@@ -35,10 +35,11 @@ from rekindle_service.experiments.comparison import (
     compare,
     conclusion,
     default_measures,
+    parse_goal,
 )
 from rekindle_service.experiments.experiment_records import remove_record
 from rekindle_service.experiments.experiment_submitter import known_experiment, submit_jobs
-from rekindle_service.experiments.trials import MAX_JOBS, Trial, count
+from rekindle_service.experiments.trials import MAX_JOBS, Trial, count, job_request, submit_command
 from rekindle_service.jobs import actions
 from rekindle_service.jobs.time_breakdown import occupied_seconds
 from rekindle_service.run_readers.metric_series import Series, downsample, read_run_series
@@ -234,7 +235,10 @@ def _table(experiment: Experiment, jobs: Sequence[Job], home: Home) -> _Table:
     """The table with the latest values of running jobs."""
     many = len(jobs) > MAX_JOBS  # an array, of which those that have not started have no files to be read
     series = [{} if many and not job.attempt else read_run_series(home.run_dir(job.id)) for job in jobs]
-    measures = [MeasureColumn(**each) for each in experiment.definition.get("measure", [])] or default_measures(series)
+    measures = _measures(experiment) or default_measures(series)
+    if goal := experiment.definition.get("goal"):
+        column = MeasureColumn(parse_goal(goal)[0], goal=parse_goal(goal)[1])
+        measures = [column, *(each for each in measures if (each.metric, each.take) != (column.metric, "last"))]
     values = [
         [measure.of([point.value for point in each.get(measure.metric, [])]) for measure in measures] for each in series
     ]
@@ -242,28 +246,67 @@ def _table(experiment: Experiment, jobs: Sequence[Job], home: Home) -> _Table:
     return _Table(series, measures, values, compare(trials, values, measures))
 
 
+def _measures(experiment: Experiment) -> list[MeasureColumn]:
+    return [MeasureColumn(**each) for each in experiment.definition.get("measure", [])]
+
+
 def _public(state: AppState, experiment: Experiment) -> ExperimentPublic:
     store = state.store.experiments
     jobs, attempts = store.jobs(experiment.id), store.attempts(experiment.id)
     series, measures, values, rows = _table(experiment, jobs, state.home)
+    logged = list(dict.fromkeys(name for each in series for name in each))[:_MAX_LOGGED]
+    result = best_result(rows, measures)
     return ExperimentPublic.model_validate(
         {
             **dict(experiment_summary(experiment, Counter(job.state for job in jobs))),
             "definition": experiment.definition,
             "machine": experiment.machine,
-            "notes": [*_conclusions(experiment, rows, measures), *experiment.notes],
+            "notes": [
+                *_lack_of_metrics(experiment, jobs, logged),
+                *_conclusions(experiment, rows, measures),
+                *experiment.notes,
+            ],
             "parameters": list(dict.fromkeys(key for job in jobs for key in job.trial["parameters"])),
             "measures": [measure.heading for measure in measures],
             "metrics": [measure.metric for measure in measures],
             "goals": [measure.direction for measure in measures],
             "best": best_of(rows, measures),
-            "logged": list(dict.fromkeys(name for each in series for name in each))[:_MAX_LOGGED],
+            "logged": logged,
+            "result": result,
+            "best_command": _best_command(experiment, result),
             "rows": rows,
             "trials": [
                 _trial_public(job, attempts.get(job.id, []), each) for job, each in zip(jobs, values, strict=True)
             ],
         }
     )
+
+
+def _lack_of_metrics(experiment: Experiment, jobs: Sequence[Job], logged: Sequence[str]) -> list[str]:
+    """Why the table has no values though a trial has ended, and what to do."""
+    goal = experiment.definition.get("goal")
+    wanted = [parse_goal(goal)[0]] if goal else [each.metric for each in _measures(experiment)]
+    if (set(wanted) & set(logged) if wanted else logged) or not any(job.state in TERMINAL for job in jobs):
+        return []
+    if logged:
+        return [f"No trial has {' or '.join(wanted)}. Choose one of its metrics: {', '.join(logged[:12])}."]
+    failed = [job for job in jobs if job.state is JobState.FAILED]
+    if len(failed) == len(jobs):
+        return [f"All trials failed before they had a metric. See why: rekindle show {failed[0].number}"]
+    name = wanted[0] if wanted else "loss"
+    added = f'print("{name}", {name})' if name.isidentifier() else f'print("{name}", value)'
+    return [f"No trial has reported or printed a metric. Add a line to the script: {added}, or rekindle.report(…)."]
+
+
+def _best_command(experiment: Experiment, result: BestResult) -> str | None:
+    """The command for the best row; an array has none, since its jobs differ in a variable."""
+    request = experiment.definition
+    if result.parameters is None or request.get("array"):
+        return None
+    seed_option = request.get("seed_option")
+    trial = Trial(result.parameters, 0)
+    job = job_request(request["base"], request["args"], trial, name=experiment.name, seed_option=seed_option)
+    return submit_command({**job, "name": None})
 
 
 def _conclusions(experiment: Experiment, rows: Sequence[ComparisonRow], measures: Sequence[MeasureColumn]) -> list[str]:
@@ -276,4 +319,6 @@ def _conclusions(experiment: Experiment, rows: Sequence[ComparisonRow], measures
 def _trial_public(job: Job, attempts: Sequence[AttemptSummary], values: list[float | None]) -> TrialPublic:
     seconds = occupied_seconds(job, attempts, time.time())
     columns = job.model_dump(include={"number", "name", "state", "intent", "restarts", "outcome"})
-    return TrialPublic.model_validate({**columns, **job.trial, "job": job.id, "seconds": seconds, "values": values})
+    pruned = job.trial.get("pruned") if job.intent in (JobIntent.DRAIN, JobIntent.HOLD) else None
+    own = {"job": job.id, "seconds": seconds, "values": values, "pruned": pruned}
+    return TrialPublic.model_validate({**columns, **job.trial, **own})

@@ -208,7 +208,7 @@ def _print_output(client: Client, found: Experiment) -> None:
 
 
 def _worst(experiment: Experiment) -> ExitCode:
-    codes = {exit_code_for(trial) for trial in experiment["trials"]}
+    codes = {exit_code_for(trial) for trial in experiment["trials"] if not trial["pruned"]}
     order = (ExitCode.FAILED, ExitCode.CANCELLED, ExitCode.HELD)
     return next((code for code in order if code in codes), ExitCode.SUCCEEDED)
 
@@ -222,7 +222,7 @@ def _ended(trial: Trial) -> str:
     took = "" if trial["seconds"] is None else f" in {formatting.duration(trial['seconds'])}"
     ending = trial["outcome"]
     why = "" if ending is None or trial["state"] == "succeeded" else f": {formatting.outcome(ending)}"
-    return f"{label(trial['parameters'])} {trial['state']}{took}{why}"
+    return f"{label(trial['parameters'])} {trial['pruned'] or trial['state'] + took + why}"
 
 
 def _print(experiment: Experiment, output: Output, *, with_table: bool) -> None:
@@ -237,6 +237,9 @@ def _print(experiment: Experiment, output: Output, *, with_table: bool) -> None:
         for each in experiment["notes"]:
             print_line(each)
         print_line(f"Measured on {machine_line(experiment)}.")
+        if experiment["best_command"]:
+            print_line(f"{experiment['result']['text'].capitalize()}. Train it:")
+            print_line(f"  {experiment['best_command']}")
     else:
         print_line(_title(experiment))
         print_line(f"Print its table with: rekindle experiment --show {experiment['id']} --follow")
@@ -256,7 +259,7 @@ def comparison_table(experiment: Experiment) -> Table:
     rows = [_cells(experiment, index, row) for index, row in enumerate(experiment["rows"])]
     if experiment["parameters"] != ["index"]:
         columns = headings + ([] if all_succeeded else ["state"])
-        return Table(columns, [cells[: len(columns)] for cells in rows])
+        return Table(columns, [cells[: len(columns)] for cells in rows], cut={"state": 20}, wrap="state")
     columns = [*headings, "job", "state"] + ([] if all_succeeded else ["failure"])
     for cells, row in zip(rows, experiment["rows"], strict=True):
         number, failure = _job_cells(experiment, row)
@@ -278,8 +281,10 @@ def _cells(experiment: Experiment, index: int, row: ComparisonRow) -> list[str |
     shown = [value_text(*pair) for pair in zip(row["values"], row["spread"], strict=True)]
     columns = zip(shown, experiment["best"], strict=True)
     values = [Text(f"{value} *", style="bold green") if index in best else value for value, best in columns]
-    states = dict.fromkeys(experiment["trials"][index]["state"] for index in row["trials"])
-    return [*parameters, *values, Text(", ").join(formatting.state_text(state) for state in states)]
+    trials = [experiment["trials"][index] for index in row["trials"]]
+    pruned = [each["pruned"] for each in trials if each["pruned"]]
+    states = dict.fromkeys(each["state"] for each in trials if not each["pruned"])
+    return [*parameters, *values, Text(", ").join([*map(formatting.state_text, states), *map(Text, pruned)])]
 
 
 def value_text(value: float | None, spread: tuple[float, float] | None) -> str:

@@ -85,23 +85,17 @@ def submit(
     SCRIPT are passed to it: after --, also those that rekindle has. With --module or --recipe, put -- before arguments
     that start with a dash. A command of torchrun or python in place of SCRIPT is translated.
     """
-    if module is None and recipe is None:
-        command, module, env = _translated(context, command or [], options)
-        options["env"] = [*env, *(options["env"] or [])]
     if parallel is not None and array is None:
         raise typer.BadParameter(f"--parallel {parallel} limits the jobs of an array: pass --array, too")
     if dry_run and follow:
         raise typer.BadParameter("--dry-run starts nothing that --follow could show: pass one of them")
-    kind, target, args = target_and_args(command or [], module, recipe)
-    args = require_order(words_before(context, args), args)
     options["ranks"] = _one_of("--ranks", options["ranks"], "--nproc_per_node", nproc_per_node)
-    body = {**job_fields(options), "args": args}
-    directory, body[kind], body["code"] = source_code.locate(kind, target, code, git=git, ref=ref)
+    kind, target, args = target_of(context, command, module, recipe, options)
+    args = require_order(words_before(context, args), args)
     send = partial(send_with_interpreter, settings_of(context))
+    source = source_code.locate(kind, target, code, git=git, ref=ref)
     with connect(context) as client:
-        if directory is not None:
-            body["code"] = source_code.send_directory(client, settings_of(context), directory, body)
-        fields = with_job_ids({name: value for name, value in body.items() if value not in (None, [])}, client)
+        fields = request_fields(context, client, kind, source, {**job_fields(options), "args": args})
         if dry_run:
             print_validated(*send(lambda body: validated(client, body, array), fields), output)
         elif array is not None:
@@ -119,13 +113,37 @@ def submit(
                 raise typer.Exit(follow_job(client, job["id"], output, with_logs=True))
 
 
+def target_of(
+    context: typer.Context, command: Words, module: str | None, recipe: str | None, options: dict[str, Any]
+) -> tuple[str, str, list[str]]:
+    """What to run, as (kind, target, arguments); a translated command sets some of ``options``."""
+    if module is None and recipe is None:
+        command, module, env = _translated(context, command or [], options)
+        options["env"] = [*env, *(options["env"] or [])]
+    return target_and_args(command or [], module, recipe)
+
+
+def request_fields(
+    context: typer.Context,
+    client: Client,
+    kind: str,
+    source: tuple[Path | None, str, dict[str, Any] | None],
+    body: dict[str, Any],
+) -> dict[str, Any]:
+    """The body of ``POST /jobs``, with code that the server can read; ``source`` is that of ``source_code.locate``."""
+    directory, body[kind], body["code"] = source
+    if directory is not None:
+        body["code"] = source_code.send_directory(client, settings_of(context), directory, body)
+    return with_job_ids({name: value for name, value in body.items() if value not in (None, [])}, client)
+
+
 def array_body(fields: dict[str, Any], array: str, parallel: int | None) -> dict[str, Any]:
     """The request for an array: an experiment whose jobs differ in their index."""
     base = {name: value for name, value in fields.items() if name != "name"}
-    return {"name": _array_name(fields), "array": array, "base": base, **drop_unset(parallel=parallel)}
+    return {"name": common_name(fields), "array": array, "base": base, **drop_unset(parallel=parallel)}
 
 
-def _array_name(fields: Mapping[str, Any]) -> str:
+def common_name(fields: Mapping[str, Any]) -> str:
     return fields.get("name") or Path(fields.get("script") or fields.get("module") or fields["recipe"]).stem
 
 
@@ -137,7 +155,7 @@ def validated(client: Client, fields: dict[str, Any], array: str | None) -> tupl
         indices = parse_array(array).indices
     except ValueError as error:
         raise typer.BadParameter(f"--array {error}") from None
-    first = {**with_index(fields, indices[0]), "name": f"{_array_name(fields)}[{indices[0]}]"}
+    first = {**with_index(fields, indices[0]), "name": f"{common_name(fields)}[{indices[0]}]"}
     return client.validate(first, jobs=len(indices)), len(indices)
 
 

@@ -12,7 +12,7 @@ import { RowView } from "../results/row-view.js";
 import { valueText } from "../results/value-axis.js";
 import { call, isNotFound, jobUrl } from "../shared/api.js";
 import { ConfirmDialog } from "../shared/confirm-dialog.js";
-import { byId, h, patchChildren, setText } from "../shared/dom.js";
+import { byId, copyText, h, patchChildren, setText } from "../shared/dom.js";
 import { bytes, count, localTime, NONE, counted, duration, significant } from "../shared/format.js";
 import { badge, stateWord } from "../shared/job-state.js";
 import { idInUrl, keepFresh, markReady, showGone } from "../shared/live-page.js";
@@ -82,7 +82,8 @@ function valueCell(value, spread, isBest) {
 /** @param {Experiment["trials"][number]} trial */
 function jobLink(trial) {
   const restarts = trial.restarts ? `, ${counted(trial.restarts, "restart")}` : "";
-  return h("a", { href: jobUrl(trial.job), title: `job ${trial.number}${restarts}`, "data-focus": trial.job }, badge(stateWord(trial)));
+  const link = h("a", { href: jobUrl(trial.job), title: `job ${trial.number}${restarts}`, "data-focus": trial.job }, badge(stateWord(trial)));
+  return trial.pruned ? h("span", { class: "pruned" }, link, " ", trial.pruned) : link;
 }
 
 /** @param {(number | null)[]} seconds @returns {number | null} */
@@ -157,6 +158,9 @@ function show(experiment) {
   setText(byId("experiment-states"), Object.entries(experiment.states).map(([state, jobs]) => `${count(jobs)} ${state}`).join(", "));
   byId("job-list", HTMLAnchorElement).href = `/?experiment=${encodeURIComponent(experiment.id)}`;
   document.title = `${experiment.name} · ${experiment.over ? "finished" : "running"} · rekindle`;
+  byId("winner").hidden = experiment.best_command === null;
+  setText(byId("winner-text"), experiment.result.text);
+  setText(byId("winner-command"), experiment.best_command ?? "");
   patchChildren(byId("experiment-notes"), experiment.notes.map((note) => h("li", {}, note)));
   patchChildren(byId("origin"), originOf(experiment).flatMap(([term, text]) => [h("dt", {}, term), h("dd", {}, h("bdi", {}, text))]));
 }
@@ -182,4 +186,5 @@ const withoutUnset = (_, value) => (value === null || value === false || value =
 
 const refreshing = keepFresh(refresh, REFRESH_DELAY_MS, (event, data) => event === "deleted" || (event === "job" && data.experiment_id === experimentId));
 listen(byId("results"), view);
+byId("winner-copy").addEventListener("click", () => void copyText(byId("winner-command").textContent ?? "", byId("winner-copied")));
 addEventListener("popstate", () => view.read());

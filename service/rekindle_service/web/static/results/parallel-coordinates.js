@@ -64,7 +64,8 @@ export class ParallelCoordinates {
     }
     const names = this.#dimensions.map(({ name }) => name).join(", ");
     const drawing = svg("svg", { width, height: HEIGHT, role: "group", "aria-label": `Parallel coordinates of ${names}; the table has the same values` }, lines);
-    drawing.append(...axes.map((axis, index) => axisNode(this.#dimensions[index].name, axis, x(index), y)));
+    const edgeOf = (/** @type {number} */ index) => (index === 0 ? "start" : index === count - 1 ? "end" : "middle");
+    drawing.append(...axes.map((axis, index) => axisNode(this.#dimensions[index].name, axis, x(index), y, edgeOf(index))));
     drawing.append(...this.#dimensions.map((dimension, index) => this.#brush(dimension, { x: x(index), bottom: y(0), top: y(1) })));
     this.#replace(drawing);
     this.restyle();
@@ -108,14 +109,19 @@ function pathOf(points) {
     .join("");
 }
 
-/** @param {string} name @param {import("./value-axis.js").ValueAxis} axis @param {number} x @param {(at: number) => number} y */
-function axisNode(name, axis, x, y) {
-  const ticks = axis.ticks.map(({ at, label: text }) => label(text, LABEL.tick, { class: "tick-label", x: x + 5, y: y(at) + 4 }));
+/**
+ * All texts of the last axis are on its left; the name of the first one begins at the edge.
+ *
+ * @param {string} name @param {import("./value-axis.js").ValueAxis} axis @param {number} x @param {(at: number) => number} y @param {"start" | "middle" | "end"} edge
+ */
+function axisNode(name, axis, x, y, edge) {
+  const place = edge === "end" ? { x: x - 5, "text-anchor": "end" } : { x: x + 5, "text-anchor": "start" };
+  const ticks = axis.ticks.map(({ at, label: text }) => label(text, LABEL.tick, { class: "tick-label", ...place, y: y(at) + 4 }));
   return svg(
     "g",
     { class: "axis", "aria-hidden": "true" },
     svg("line", { x1: x, x2: x, y1: y(0), y2: y(1) }),
-    label(name, LABEL.name, { class: "axis-name", x, y: MARGIN.top - 16, "text-anchor": "middle" }),
+    label(name, LABEL.name, { class: "axis-name", x: x + { start: -MARGIN.side, middle: 0, end: MARGIN.side }[edge], y: MARGIN.top - 16, "text-anchor": edge }),
     ...ticks,
   );
 }
