@@ -77,6 +77,7 @@ WHILE_TRAINING = {
     "rekindle experiment shuffle --follow -- --epochs 20": Left("Experiment 2 "),
     "rekindle experiment scaling --size full --follow -- --data-dir /data": Left("Experiment 3 "),
     "rekindle experiment --file rates.toml --follow": Left("Experiment 4 "),
+    "rekindle sweep --goal loss --follow rates.py --lr 0.1,0.01,0.001 -- --seed 1": Left("Experiment 5 "),
     "rekindle submit --recipe ddp --ranks 2 -- --epochs 20": Ends("ddp"),
     "rekindle --url http://127.0.0.1:8700 submit train.py --lr 0.1": Ends("train"),
     'curl -H "Authorization: Bearer $(rekindle token)" http://127.0.0.1:8700/api/v1/jobs': Ends('"items":'),

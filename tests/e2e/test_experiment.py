@@ -6,6 +6,8 @@ from pathlib import Path
 
 from cli_process import rekindle, start
 from e2e.serve_process import ServeProcess
+from e2e.waiting import until
+from rekindle_service.client import Client, is_settled
 
 _SCRIPT = """
 import sys
@@ -54,6 +56,50 @@ def test_a_file_becomes_jobs_and_a_table_that_says_which_of_them_failed(
     assert "best loss 1.5 with" in rekindle(home).stdout
     (listed,) = json.loads(rekindle(home, "experiment", "--list", "-o", "json").stdout)["started"]
     assert (listed["name"], listed["over"], listed["states"]) == ("rates", True, {"succeeded": 1, "failed": 1})
+
+
+_PLAIN = """
+import sys, time
+from pathlib import Path
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+for epoch in range(1, 10):
+    while epoch > 4 and not Path(options["--gate"]).exists():
+        time.sleep(0.05)
+    print(f"Epoch {epoch}/9 loss {float(options['--lr']) / epoch:.4f}", flush=True)
+"""
+
+
+def test_a_sweep_drains_what_lags_through_a_kill_of_the_server_and_a_resumed_trial_is_left_alone(
+    home: Path, server: ServeProcess, client: Client, tmp_path: Path
+) -> None:
+    script, gate = tmp_path / "train.py", tmp_path / "gate"
+    script.write_text(_PLAIN)
+    words = ["--goal", "loss", "--prune", "--device", "cpu", "-o", "id", str(script), "--lr", "9,18,27"]
+    experiment_id = rekindle(home, "sweep", *words, "--", "--gate", str(gate)).stdout.strip()
+
+    def pruned() -> list[str]:
+        trials = client.experiment(experiment_id)["trials"]
+        return [trial["job"] for trial in trials if trial["pruned"]]
+
+    until(pruned, "a trial is pruned", timeout=60)
+    server.kill()  # the request to drain may not have reached the keeper yet
+    server.start()
+    until(lambda: len(pruned()) == 2, "the two worse trials are pruned", timeout=60)
+    until(lambda: all(is_settled(client.job(job)) for job in pruned()), "they are held", timeout=60)
+    again, other = pruned()
+    assert rekindle(home, "resume", again).returncode == 0
+    gate.touch()
+    followed = rekindle(home, "experiment", "--show", experiment_id, "--follow", timeout=120)
+    assert followed.returncode == 0, followed.stderr
+    assert client.job(again)["state"] == "succeeded"
+    assert (client.job(other)["state"], pruned()) == ("queued", [other])
+    assert "the best third had ≤ " in followed.stdout
+    assert followed.stdout.splitlines()[-2].startswith("Best loss 1 with --lr 9; all 1 to ")
+    command = followed.stdout.splitlines()[-1].split()
+    assert command[:2] == ["rekindle", "submit"]
+    assert command[-5:] == ["train.py", "--gate", str(gate), "--lr", "9"]
+    best = rekindle(home, *command[1:2], "--follow", *command[2:], timeout=60)
+    assert best.returncode == 0, best.stderr
 
 
 def test_ctrl_c_leaves_the_jobs_alone_and_cancel_ends_them_all(home: Path, server: ServeProcess) -> None:

@@ -1,5 +1,6 @@
 """Figures, states and outcomes in words; what prints them makes text of users harmless."""
 
+import shlex
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
@@ -107,7 +108,7 @@ def job_name(job: Job) -> str:
 
 def on_hold(name: str) -> str:
     """What a person can do about a job that is held in the queue."""
-    return f"On hold. Start it: `rekindle resume {name}`"
+    return f"On hold. Start it: `rekindle resume {shlex.quote(name)}`"
 
 
 def state_text(state: str) -> Text:
