@@ -23,7 +23,7 @@ from rekindle_service.store.tables import Experiment, Job
 _log = structlog.get_logger(__name__)
 
 PRUNE_INTERVAL = 2.0  # seconds
-_FACTOR = 3  # of the trials at a rung one in so many continues, and a rung is so many times as far as the one before
+_FACTOR = 3  # 1/3 of the trials at a rung continues, and the next rung is 3 times as far
 _RUNGS = 2
 
 

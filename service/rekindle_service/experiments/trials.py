@@ -90,7 +90,7 @@ def _options(parameters: Mapping[str, Value]) -> Iterator[str]:
 
 
 def submit_command(request: Mapping[str, Any]) -> str:
-    """The command for the body of ``POST /jobs``; variables of the environment are named, and their values left out."""
+    """The command for the body of ``POST /jobs``; of variables it has only the names."""
     code = request.get("code") or {}
     words = [word for flag in ("path", "git", "ref") if flag in code for word in (_CODE_FLAGS[flag], code[flag])]
     for option in job_options():

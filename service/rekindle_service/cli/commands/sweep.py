@@ -53,7 +53,7 @@ def sweep(
         Words, typer.Argument(metavar="[SCRIPT] [--OPTION VALUES]... [-- ARGS]...", help=COMMAND_HELP)
     ] = None,
     trials: Annotated[
-        int | None, _in_sweep(min=1, max=MAX_JOBS, help="Draw so many combinations. (default: run all of them)")
+        int | None, _in_sweep(min=1, max=MAX_JOBS, help="Number of combinations to draw. (default: all)")
     ] = None,
     seed: Annotated[int, _in_sweep(help="With --trials: another one draws others. (default: 0)")] = 0,
     goal: Annotated[
@@ -207,7 +207,7 @@ def combinations(space: Space, trials: int | None, seed: int) -> list[dict[str, 
             raise typer.BadParameter(f"{count} trials exceed the maximum of {MAX_JOBS}: draw some with --trials 20")
     if ranged is None and (trials is None or trials >= count):
         return [lists]
-    random = Random(seed)  # noqa: S311  # nosec B311 - a person can repeat it
+    random = Random(seed)  # noqa: S311  # nosec B311
     amount = trials or count
     chosen = random.sample(range(count), amount) if ranged is None else [random.randrange(count) for _ in range(amount)]
     return [_combination(space, index, random) for index in chosen]
