@@ -45,16 +45,17 @@ def test_a_module_in_a_bundle_is_a_function_that_returns_what_it_exports() -> No
     files = {
         "page/one.js": 'import { x as y } from "../two.js";\nimport "../shared/theme.js";\n'
         "const u = import.meta.url;\nawait u;\n",
-        "two.js": "/** A number. */\nexport const x = 1;\nexport async function f() {}\n",
+        "two.js": "/** A number. */\nexport const x = 1; // one\n/**\n * A * function.\n */\n"
+        "export async function f() {}\n  // done\n/** @type {number} */ (x) + 1;\n",
         "shared/theme.js": "",
     }
     assert bundle("page/one.js", files, "bundle").splitlines() == [
         'import * as module1 from "../../shared/theme.js";',
         "const module0 = (() => {",
         "// two.js",
-        "/** A number. */",
-        "const x = 1;",
+        "const x = 1; // one",
         "async function f() {}",
+        "/** @type {number} */ (x) + 1;",
         "return { x, f };",
         "})();",
         "{",

@@ -8,8 +8,9 @@ imports: a page loads one file of modules and one of styles, however many there 
 A bundle needs no parser, because the modules keep to one form: ``import { … } from "…";`` or ``import "…";``, and
 ``export`` before a function, class or constant that is declared at the beginning of a line. Each module becomes a
 function that runs once and returns what the module exports; its imports become constants. Whatever else begins with
-``import`` or ``export`` is rejected. The first file, which nothing imports, becomes a block: it may wait at its top
-level. One that exports something is loaded on demand, by ``import(new URL("…", import.meta.url).href)``.
+``import`` or ``export`` is rejected. Lines that have only a comment are omitted, so no line of a template may look
+like one. The first file, which nothing imports, becomes a block: it may wait at its top level. One that exports
+something is loaded on demand, by ``import(new URL("…", import.meta.url).href)``.
 """
 
 import gzip
@@ -32,6 +33,7 @@ SEPARATE_MODULES = frozenset({"shared/theme.js"})
 
 _IMPORT = re.compile(r'^import (?:\{([^}]*)\} from )?"(\.{1,2}/[^"]+)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULTILINE)
+_COMMENT = re.compile(r"^[ \t]*(?:/\*(?:[^*]|\*(?!/))*\*/|//.*)\n", re.MULTILINE)
 _OTHER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 _STYLE_IMPORT = re.compile(r'^@import "(\.{1,2}/[^"]+)";\n', re.MULTILINE)
 
@@ -109,7 +111,7 @@ def _body(path: str, source: str, names: Mapping[str, str], url: str) -> str:
     if other:
         raise BundleError(f"{path}: {other[0]!r} is no form of import or export that a bundle can have")
     body = body.replace("import.meta.url", f"new URL({json.dumps(url)}, import.meta.url)")
-    return f"// {path}\n{body}"
+    return f"// {path}\n{_COMMENT.sub('', body)}"
 
 
 def _function(path: str, source: str, names: Mapping[str, str], url: str) -> str:
