@@ -133,6 +133,33 @@ def test_a_full_disk_and_an_unusable_device_come_first(
     assert names(jobs) == ["broken", "held"]
 
 
+def test_failures_by_the_same_exception_at_the_same_line_are_one_row(server: ApiServer, code: Path) -> None:
+    cause = {**FAILURE, "exception": "RuntimeError", "line": 31}
+    causes = {"a": cause, "other line": {**cause, "line": 32}, "b": cause, "c": cause}
+    causes |= {"unknown": {**FAILURE, "exception": None}, "unknown too": {**FAILURE, "exception": None}}
+    for at, (name, outcome) in enumerate(causes.items()):
+        end(server, server.submit(code, name=name), JobState.FAILED, float(at), outcome=outcome)
+    found = overview(server)
+    assert names(found["needs_you"]) == ["unknown too", "unknown", "c", "other line"]
+    alike = {each["job"]["name"]: found["alike"].get(each["job"]["id"]) for each in found["needs_you"]}
+    assert [each["name"] for each in alike.pop("c")] == ["b", "a"]
+    assert set(alike.values()) == {None}
+    assert found["counts"]["needs_you"] == 6
+    assert names(overview(server, limit=3)["needs_you"]) == ["unknown too", "unknown", "c"]
+
+
+def test_ones_own_jobs_alone(server: ApiServer, lab: dict[str, Any], code: Path) -> None:
+    with server.state.store.writing() as session:
+        for name in ("broken", "held", "runs", "first", "after", "good"):
+            row = session.get(Job, lab[name]["id"])
+            assert row is not None
+            row.owner = "ann"
+    found = overview(server, mine=1)
+    sections = {name: names(found[name]) for name in ("needs_you", "running", "next", "done")}
+    assert sections == {"needs_you": [], "running": [], "next": ["second"], "done": ["stopped"]}
+    assert found["counts"] == {"needs_you": 0, "running": 0, "next": 1}
+
+
 def test_nobody_sees_jobs_that_they_may_not_read(tmp_path: Path, code: Path) -> None:
     with api_server(tmp_path, private_jobs=True) as server:
         mine = server.submit(code, name="of the administrator")

@@ -98,12 +98,14 @@ def test_the_overview_has_its_sections_in_the_order_of_urgency() -> None:
         "next": [],
         "done": [{**item(), "kind": "experiment", "experiment": experiment}],
         "counts": {"needs_you": 5, "running": 1, "next": 0},
+        "alike": {failed["job"]["id"]: [{"id": "abcdefghij", "number": 2, "name": "digits"}]},
     }
     text = "\n".join(printed(80, *sections(overview, slots)))
     titles = [text.index(title) for title in ("Needs you (5)", "Running (1)", "Next: nothing", "Done")]
     assert titles == sorted(titles)
     assert "2 of 4 slots in use, 1 not usable" in text
-    assert "… and 3 more" in text
+    assert "… and 2 more" in text
+    assert "2 jobs (also #2): boom" in text
     assert "cuda:1" in text
     assert "███░░░░░░░  30%" in text
     assert "E4" in text

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from rekindle_service.jobs.job_story import SameError
 from rekindle_service.schemas.experiment_json import ExperimentSummary
 from rekindle_service.schemas.fields import ApiModel, Page, Timestamp, Utf8Str
 from rekindle_service.schemas.job_json import JobPublic
@@ -153,3 +154,6 @@ class Overview(ApiModel):
     """What has ended, latest first, with all jobs of an experiment as one row."""
     counts: OverviewCounts
     """Number of rows without the limit."""
+    alike: dict[str, list[SameError]] = {}
+    """By the id of a failed job in `needs_you`: other such jobs with the same exception at the same line, which have no
+    row of their own but count in `counts`."""

@@ -62,6 +62,14 @@ def read_keys(session: Session, query: Select[Any]) -> list[JobKey]:
     return [JobKey(*row) for row in session.execute(query)]
 
 
+class JobName(NamedTuple):
+    """A job as a link needs it."""
+
+    id: str
+    number: int
+    name: str
+
+
 class Mark(StrEnum):
     """What a job can be besides its state."""
 
@@ -190,9 +198,27 @@ class JobLists(StorePart):
 
     # --- sections of the overview
 
-    def failures(self, limit: int, changeable_by: str | None) -> tuple[list[JobKey], int]:
-        """Jobs that have failed and that nobody has looked at since, latest first; and how many there are."""
-        return self._section(UNSEEN_FAILURES, limit, changeable_by, latest_first=True)
+    def failures(self, limit: int, changeable_by: str | None) -> tuple[list[JobKey], int, dict[str, list[JobName]]]:
+        """Jobs that have failed and that nobody has looked at since, latest first; and how many there are.
+
+        Of the latest 200, those with the same exception at the same line are one: the others are listed by its id.
+        """
+        keys, number = self._section(UNSEEN_FAILURES, max(limit, _FAILURES_SEARCHED), changeable_by, latest_first=True)
+        ids, stored = [key.id for key in keys[:_FAILURES_SEARCHED]], col(Job.outcome)
+        cause = (stored["exception"].as_string(), stored["file"].as_string(), stored["line"].as_integer())
+        columns: tuple[Any, ...] = (Job.id, Job.number, Job.name, *cause)
+        with self._database.reading() as session:
+            found = {job_id: row for job_id, *row in session.execute(select(*columns).where(col(Job.id).in_(ids)))}
+        first: dict[tuple[Any, ...], str] = {}
+        alike: dict[str, list[JobName]] = {}
+        for job_id in ids:
+            job_number, name, *found_cause = found.get(job_id, (0, "", None))
+            shown = job_id if None in found_cause else first.setdefault(tuple(found_cause), job_id)
+            if shown != job_id:
+                alike.setdefault(shown, []).append(JobName(job_id, job_number, name))
+        hidden = {each.id for others in alike.values() for each in others}
+        shown_keys = [key for key in keys if key.id not in hidden][:limit]
+        return shown_keys, number, {key.id: alike[key.id] for key in shown_keys if key.id in alike}
 
     def held(self, limit: int, changeable_by: str | None) -> tuple[list[JobKey], int]:
         """Queued jobs that start only when they are released, oldest first; and how many there are."""

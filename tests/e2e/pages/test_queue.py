@@ -1,5 +1,7 @@
 """The list of jobs in a browser."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -189,7 +191,7 @@ def test_a_range_is_tagged_and_archived_and_the_palette_finds_a_job(page: Page, 
     expect(page.locator("#found .job-name")).to_have_count(3)
     page.get_by_role("button", name="Job", exact=True).click()
     expect(page.locator("#found .job-name")).to_have_text(sorted(job["name"] for job in client.jobs() if job["tags"]))
-    page.get_by_text("Columns", exact=True).click()
+    page.get_by_text("Display", exact=True).click()
     page.get_by_label("Owner").uncheck()
     expect(page.get_by_role("columnheader", name="Owner")).to_be_hidden()
     page.keyboard.press("Control+k")
@@ -197,6 +199,49 @@ def test_a_range_is_tagged_and_archived_and_the_palette_finds_a_job(page: Page, 
     expect(page.locator("#palette-list li")).to_contain_text(["job 2"])
     page.keyboard.press("Enter")
     expect(page.locator("#job-name")).to_have_text("job 2")
+
+
+def test_the_slots_over_time_show_what_ran_and_what_is_predicted(page: Page, client: Client, play: Play) -> None:
+    play("runs", ranks=4).begin_attempt()
+    client.submit({**SMALL, "name": "waits"})
+    page.goto("/")
+    bars = page.locator("#timeline-bars a")
+    expect(bars).to_have_count(0)
+    page.get_by_text("Slots over time").click()
+    expect(bars.first).to_contain_text("runs")
+    assert "nobody knows how long" in (bars.first.get_attribute("aria-label") or "")
+    page.reload()
+    expect(bars.first, "the panel stays open").to_be_visible()
+    page.locator("#timeline-hours").select_option("24")
+    expect(bars.first).to_contain_text("runs")
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    bars.first.click()
+    expect(page).to_have_url(re.compile("/jobs/"))
+
+
+def test_failures_of_the_same_cause_are_one_row_and_only_ones_own_jobs_are_shown_on_request(
+    queue: Page, client: Client, play: Play
+) -> None:
+    for name in ("one", "two", "three"):
+        broken = play(name, ranks=1)
+        broken.begin_attempt()
+        broken.end(JobState.FAILED, replace(_failure(), exception="RuntimeError", file="train.py", line=31))
+    row = queue.locator("#needs-you tr")
+    expect(row).to_have_count(1)
+    expect(queue.locator('[data-head="needs-you"] h2')).to_have_text("Needs you 1")
+    row.get_by_text("3 jobs: RuntimeError at train.py:31").click()
+    expect(row.locator(".alike a")).to_have_text([re.compile("two"), re.compile("one")])
+    row.get_by_role("button", name="Mark all as seen").click()
+    expect(row).to_have_count(0)
+    expect(queue.locator("#done tr")).to_have_count(3)
+    mine = queue.get_by_role("button", name="Mine")
+    expect(mine).to_be_hidden()
+    queue.evaluate("localStorage.setItem('rekindle-mine', 'true')")
+    queue.reload()
+    expect(mine).to_have_attribute("aria-pressed", "true")
+    mine.click()
+    expect(mine).to_be_hidden()
 
 
 def test_slots_are_shown_for_each_kind_of_device_with_their_topology(page: Page) -> None:

@@ -10,12 +10,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from rekindle.contract.states import JobIntent
+from rekindle_service.api.auth import IdentityDep
 from rekindle_service.api.dependencies import AppState, AppStateDep, ChangeableBy, ReadableBy
 from rekindle_service.api.pagination import CURSOR, MAX
 from rekindle_service.api.routes.experiment_routes import experiment_summary
 from rekindle_service.api.routes.job_routes import job_public
 from rekindle_service.api.shared_results import spliced, to_json
-from rekindle_service.jobs.job_story import reason
+from rekindle_service.jobs.job_story import SameError, reason
 from rekindle_service.jobs.quotas import decayed, owner_of, slots_by_owner, slots_wanted
 from rekindle_service.launch.registry import launcher_of, takes_slots
 from rekindle_service.schemas.queue_json import (
@@ -177,22 +178,26 @@ def read_overview(
     state: AppStateDep,
     readable_by: ReadableBy,
     changeable_by: ChangeableBy,
+    identity: IdentityDep,
     limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of rows of a section")] = 20,
+    mine: Annotated[bool, Query(description="Only jobs that you submitted")] = False,
 ) -> Response:
     """List what needs the person who asks and what they may act on, what runs, what is next to start, what has ended.
 
     Held jobs and failures of which only somebody else takes care are among what is next and what has ended.
     """
-    lists = state.store.lists
-    failures, failed = lists.failures(limit, changeable_by)
+    lists, notices = state.store.lists, _notices(state, changeable_by)
+    if mine:
+        readable_by, changeable_by = identity.person, identity.person if changeable_by != "" else ""
+    failures, failed, alike = lists.failures(limit, changeable_by)
     held, on_hold = lists.held(limit, changeable_by)
     running = [key_of(job) for job in state.store.holding() if readable_by in (None, job.owner)]
-    notices = _notices(state, changeable_by)
     queued = state.store.queue.by_owner()
     count = sum(number for owner, number in queued.items() if readable_by in (None, owner)) - on_hold
     counts = OverviewCounts(needs_you=len(notices) + failed + on_hold, running=len(running), next=max(0, count))
+    same = {job_id: [SameError(*each) for each in others] for job_id, others in alike.items()}
     return spliced(
-        Overview(needs_you=[], running=[], next=[], done=[], counts=counts),
+        Overview(needs_you=[], running=[], next=[], done=[], counts=counts, alike=same),
         needs_you=[*map(to_json, notices), *_items(state, failures), *_items(state, held)][:limit],
         running=_items(state, running[:limit]),
         next=_items(state, _next(state, limit, readable_by, changeable_by)),

@@ -1,7 +1,7 @@
 """`rekindle ps`, `queue`, and `rekindle` without a command: lists of jobs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
@@ -106,18 +106,29 @@ def sections(found: Overview, devices: Sequence[Device]) -> Iterator[RenderableT
     """Lines and tables, from what needs a person to what has ended."""
     yield from slot_bars(devices)
     counts: Mapping[str, int] = {**found["counts"]}  # type: ignore[dict-item]
+    alike = found.get("alike", {})
     items: Mapping[str, list[OverviewItem]] = {name: found[name] for name in _SECTIONS}  # type: ignore[literal-required]
     for name, (title, columns) in _SECTIONS.items():
         count = counts.get(name, len(items[name]))
         shown = f" ({count})" if name in counts and count else ""
         yield Text()
         yield Text(f"{title}{shown}", "bold") if items[name] else Text(f"{title}: nothing", "dim")
-        if rows := [row_cells(item) for item in items[name]]:
+        if rows := [row_cells(_with_alike(item, alike)) for item in items[name]]:
             used = [column for column in columns if column != "WHY" or any(row["WHY"] for row in rows)]
             cells = [[row[column] for column in used] for row in rows]
             yield Table(used, cells, cut=_OVERVIEW_CUT, drop=_OVERVIEW_DROP)
-        if count > len(items[name]):
-            yield Text(f"… and {count - len(items[name])} more", "dim")
+        more = count - len(items[name]) - (sum(map(len, alike.values())) if name == "needs_you" else 0)
+        if more > 0:
+            yield Text(f"… and {more} more", "dim")
+
+
+def _with_alike(item: OverviewItem, alike: Mapping[str, Sequence[Mapping[str, Any]]]) -> OverviewItem:
+    """Name the other jobs that failed by the same exception at the same line."""
+    others = alike.get(item["job"]["id"], ()) if item["job"] is not None else ()
+    if not others:
+        return item
+    named = ", ".join(f"#{each['number']}" for each in others[:3]) + (", …" if len(others) > 3 else "")
+    return item | {"reason": f"{len(others) + 1} jobs (also {named}): {item['reason']}"}
 
 
 def row_cells(item: OverviewItem) -> dict[str, str | Text]:

@@ -86,11 +86,13 @@ class PartView {
 
 const HOUR = 3600; // seconds
 
+/** Returns what it shows. */
 export async function showShares() {
   const queue = await call("GET /queue", { limit: 1 });
   byId("owners").hidden = !hasShares(queue);
   patchChildren(byId("owner-shares"), queue.owners.map(ownerRow));
   setText(byId("half-life"), `Slot-hours count half after ${counted(queue.half_life_days, "day")}. Who has used least starts first.`);
+  return queue;
 }
 
 /** Shares say nothing where only one person uses the machine. @param {Queue} queue */

@@ -1,11 +1,12 @@
 /**
  * One row of the table of jobs: a job, an experiment with all its jobs, or a notice.
  *
- * @import { JobPublic as Job, OverviewItem } from "../shared/api-types.d.ts"
+ * @import { JobPublic as Job, OverviewItem, SameError } from "../shared/api-types.d.ts"
  */
 import { svg } from "../results/svg.js";
-import { experimentUrl, jobUrl } from "../shared/api.js";
+import { call, experimentUrl, jobUrl, warn } from "../shared/api.js";
 import { h, patchChildren, setText } from "../shared/dom.js";
+import { SEEN } from "../shared/job-actions.js";
 import { NONE, brief, count, counted, localTime, outOf, ranksText, secondsSince, significant, times, waitText } from "../shared/format.js";
 import { badge, progressBar, setBadge, setProgress, stateWord } from "../shared/job-state.js";
 import { filterUrl } from "./filter-line.js";
@@ -37,6 +38,7 @@ export class JobRow {
   #restarts = h("td", { class: "number col-restarts", "data-label": "Restarts" });
   #reason = h("bdi");
   #note = h("bdi", { class: "under own-note" });
+  #alike = h("details", { class: "alike", hidden: true });
   #age = h("time");
   /** @type {Job | null} */
   job = null;
@@ -48,11 +50,11 @@ export class JobRow {
     h("td", { class: "state" }, this.#badge, this.#position),
     h("th", { scope: "row", class: "job" }, this.#name, this.#args, this.#tags),
     this.#owner,
-    h("td", { class: "progress col-progress" }, this.#bar, this.#steps, this.#metric),
+    h("td", { class: "progress col-progress" }, this.#bar, h("div", { class: "figures" }, this.#steps, this.#metric)),
     this.#eta,
     this.#ranks,
     this.#restarts,
-    h("td", { class: "note col-note" }, this.#reason, this.#note),
+    h("td", { class: "note col-note" }, this.#reason, this.#alike, this.#note),
     h("td", { class: "number age col-age", "data-label": "Age" }, this.#age),
   );
 
@@ -78,7 +80,7 @@ export class JobRow {
     setText(this.#name, job.name);
     this.#name.href = jobUrl(job.id);
     this.#name.title = job.name;
-    setText(this.#args, [`#${job.number}`, ...job.args].join(" "));
+    setText(this.#args, [`#${job.number}`, job.target.value, ...job.args].join(" "));
     this.#args.title = this.#args.textContent ?? "";
     const archived = job.archived_at ? [h("span", { class: "tag" }, "archived")] : [];
     patchChildren(this.#tags, [...archived, ...job.tags.map((tag) => h("a", { class: "tag", href: filterUrl(`tag:${tag}`), "data-focus": tag }, tag))]);
@@ -101,6 +103,18 @@ export class JobRow {
     setFigure(this.#eta, brief(job.eta_seconds));
     setFigure(this.#ranks, ranksText(job));
     setFigure(this.#restarts, job.restarts ? count(job.restarts) : NONE);
+  }
+
+  /** Other jobs that failed by the same exception at the same line, which have no row. @param {SameError[]} others */
+  showAlike(others) {
+    const { exception, file, line } = this.job?.outcome ?? {};
+    const title = `${counted(others.length + 1, "job")}: ${exception} at ${file}:${line}`;
+    this.#alike.hidden = others.length === 0;
+    if (this.#alike.hidden || this.#alike.dataset.jobs === others.map(({ id }) => id).join()) return;
+    this.#alike.dataset.jobs = others.map(({ id }) => id).join();
+    const seen = h("button", { type: "button", class: "quiet", hidden: !this.job || !SEEN.possible(this.job) }, "Mark all as seen");
+    seen.onclick = () => void Promise.all([...others, ...(this.job ? [this.job] : [])].map(({ id }) => call("PATCH /jobs/{job_id}", { job_id: id }, { seen: true }))).catch(warn("a failure"));
+    this.#alike.replaceChildren(h("summary", {}, title), ...others.map(({ id, number, name }) => h("a", { href: jobUrl(id) }, h("bdi", {}, `#${number} ${name}`))), seen);
   }
 
   /** @param {string} name of a metric @param {number[]} values the latest last */
@@ -217,6 +231,7 @@ function positionText(job) {
 /** @param {Job} job */
 function stepsText(job) {
   if (job.step === null && job.estimated_step !== null) return `step ~${count(job.estimated_step)}`;
+  if (job.step === null && job.estimated_epoch !== null) return `epoch ~${count(job.estimated_epoch)}`;
   if (job.step === null) return job.state === "queued" ? "" : (job.phase ?? "");
   const epoch = job.epoch === null ? "" : ` · epoch ${outOf(job.epoch, job.epochs)}`;
   return `step ${outOf(job.step, job.steps)}${epoch}`;

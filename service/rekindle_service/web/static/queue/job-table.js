@@ -1,7 +1,7 @@
 /**
  * The table of jobs in sections: one row each, changed in place, so that focus and selection survive every update.
  *
- * @import { JobPublic as Job, OverviewItem } from "../shared/api-types.d.ts"
+ * @import { JobPublic as Job, OverviewItem, SameError } from "../shared/api-types.d.ts"
  */
 import { remember, rememberedTexts } from "../shared/browser-storage.js";
 import { byId, h, KeyedChildren, setText } from "../shared/dom.js";
@@ -47,9 +47,14 @@ export class JobTable {
     return [...this.#sections.values()].flatMap(({ views }) => views.filter((row) => row instanceof ExperimentRow));
   }
 
-  /** Sections by id; all others are hidden. @param {Record<string, Section>} sections */
-  show(sections) {
+  /**
+   * Sections by id; all others are hidden.
+   *
+   * @param {Record<string, Section>} sections @param {Record<string, SameError[]>} [alike] by the id of a failed job
+   */
+  show(sections, alike = {}) {
     for (const [id, view] of this.#sections) view.show(sections[id] ?? { items: [], total: null }, this.#columns);
+    for (const row of this.#rows) row.showAlike(alike[row.job?.id ?? ""] ?? []);
     for (const { job } of this.#rows) if (job && this.#selected.has(job.id)) this.#selected.set(job.id, job);
     this.#selectionChanged();
   }

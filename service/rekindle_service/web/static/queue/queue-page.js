@@ -270,10 +270,10 @@ async function showJobs() {
   const query = filter.query;
   const isFiltered = filter.isFiltered;
   try {
-    const shown = isFiltered ? await findJobs(query) : await readSections();
+    const { alike, ...shown } = isFiltered ? await findJobs(query) : await readSections();
     if (JSON.stringify(query) !== JSON.stringify(filter.query)) return; // the filter has changed meanwhile
     setText(byId("filter-error"), "");
-    table.show(shown);
+    table.show(shown, alike);
   } catch (error) {
     if (!(error instanceof Problem && error.status === 422)) throw error;
     setText(byId("filter-error"), messageOf(error));
@@ -294,26 +294,28 @@ async function showJobs() {
 
 /** @param {{q: string, cursor: string | null}} query */
 async function findJobs(query) {
-  const answer = await call("GET /jobs", { ...query, limit: PAGE_SIZE });
+  const answer = await call("GET /jobs", { ...query, limit: PAGE_SIZE, owner: isMine() ? (await me).person : undefined });
   next = answer.next;
   byId("show-more").hidden = true;
   recordStates(answer.items);
-  return { found: { items: answer.items.map(asItem), total: null } };
+  return { found: { items: answer.items.map(asItem), total: null }, alike: {} };
 }
 
 async function readSections() {
-  const { needs_you: urgent, running, next: waiting, done, counts } = await call("GET /overview", { limit });
+  const { needs_you: urgent, running, next: waiting, done, counts, alike } = await call("GET /overview", { limit, mine: isMine() });
   const needsYou = limit === FEW ? urgent.slice(0, FEW_URGENT) : urgent;
   const sections = [needsYou, running, waiting, done];
   recordStates(sections.flatMap((items) => items.flatMap(({ job }) => job ?? [])));
-  const isCut = counts.needs_you > needsYou.length || counts.running > running.length || counts.next > waiting.length;
+  const urgentRows = counts.needs_you - Object.values(alike).flat().length;
+  const isCut = urgentRows > needsYou.length || counts.running > running.length || counts.next > waiting.length;
   byId("show-more").hidden = limit === FEW && !isCut && done.length < FEW;
   setText(byId("show-more"), limit === FEW ? "Show more" : "Show fewer");
   return {
-    "needs-you": { items: needsYou, total: counts.needs_you },
+    "needs-you": { items: needsYou, total: urgentRows },
     running: { items: running, total: counts.running },
     next: { items: waiting, total: counts.next },
     done: { items: done, total: null },
+    alike,
   };
 }
 
@@ -354,7 +356,9 @@ async function showExperiments() {
 
 /** The state of all in the tab. */
 async function refresh() {
-  const [running, { counts }] = await Promise.all([showTotals(), call("GET /overview", { limit: 1 }), showJobs(), showShares(), showExperiments()]);
+  const [running, { counts }, , { owners }] = await Promise.all([showTotals(), call("GET /overview", { limit: 1 }), showJobs(), showShares(), showExperiments(), showTimeline()]);
+  mine.hidden = owners.length < 2 && !isMine();
+  byId("jobs").classList.toggle("one-owner", owners.length < 2);
   showInTab(counts.needs_you, running);
 }
 
@@ -379,6 +383,32 @@ function turnPage(turn) {
   refreshing.now();
   scrollTo({ top: 0 });
 }
+
+// --- Only the jobs of the person: this browser remembers it.
+
+const MINE_KEY = "rekindle-mine";
+const mine = byId("mine", HTMLButtonElement);
+const isMine = () => remembered(MINE_KEY) === true;
+mine.setAttribute("aria-pressed", String(isMine()));
+mine.addEventListener("click", () => {
+  remember(MINE_KEY, !isMine());
+  mine.setAttribute("aria-pressed", String(isMine()));
+  refreshing.now();
+});
+
+// --- The slots over time, loaded when somebody opens them.
+
+const TIMELINE_KEY = "rekindle-timeline";
+const TIMELINE_INTERVAL = 20; // seconds: what the scheduler predicts changes as often
+const timeline = byId("timeline", HTMLDetailsElement);
+const showTimeline = async () => timeline.open && (await import("./queue-timeline.js")).showTimeline().catch(warn("the slots over time"));
+let timelineAge = 0;
+timeline.addEventListener("toggle", () => {
+  remember(TIMELINE_KEY, timeline.open);
+  void showTimeline();
+});
+timeline.open = remembered(TIMELINE_KEY) === true;
+everySecond(() => ++timelineAge % TIMELINE_INTERVAL === 0 && void showTimeline());
 
 byId("older").addEventListener("click", () => turnPage(() => filter.nextPage(next)));
 byId("newer").addEventListener("click", () => turnPage(() => filter.previousPage()));

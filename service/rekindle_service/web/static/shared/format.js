@@ -113,7 +113,7 @@ const DAY = 1440 * MINUTE;
  *
  * @param {string | null | undefined} time @param {number} [now]
  */
-function startTime(time, now = Date.now()) {
+export function startTime(time, now = Date.now()) {
   if (!time) return NONE;
   const left = Date.parse(time) - now;
   const step = left > 5 * MINUTE ? 5 * MINUTE : MINUTE;
