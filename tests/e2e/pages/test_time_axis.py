@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from e2e.played_job import Play, PlayedJob
+from e2e.waiting import until
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import JobState
 
@@ -172,6 +173,36 @@ def test_one_axis_shows_attempts_ranks_snapshots_and_metrics_and_a_link_the_same
     expect(clone).to_have_attribute("href", f"/submit?clone={job.id}&step=20")
     page.get_by_role("button", name="Resume from here").click()
     expect(page.get_by_role("dialog", name="Resume from step 20?")).to_be_visible()
+
+
+def test_of_256_ranks_the_one_that_others_wait_for_stands_out(page: Page, play: Play) -> None:
+    job = play("wide", ranks=256)
+    job.begin_attempt()
+    for step in (1, 2):
+        job.sample("train", step, *(0.02 if rank == 200 else 0.9 for rank in range(256)))
+    page.goto(f"/jobs/{job.id}")
+    lanes, reading = page.locator("#lane-canvas"), page.locator("#axis-reading")
+    page.get_by_label("Ranks by").select_option("waiting share")
+    expect(page.locator("#timeline-legend .heat-scale")).to_be_visible()
+    assert page.locator("#lanes").evaluate("host => host.scrollHeight <= host.clientHeight"), "all of them can be seen"
+    _click(lanes, 0.999, 200.5 / 256)
+    expect(reading).to_contain_text("rank 200: waiting 2 %")
+    expect(page.get_by_label("Rank", exact=True)).to_have_value("200")
+    expect(page.locator("#lane-labels [data-chosen=true]")).to_have_text("200")
+    page.locator("#axis-slider").focus()
+    page.keyboard.press("ArrowUp")
+    expect(page).to_have_url(re.compile("rank=199"))
+    light = """canvas => [199, 200].map((rank) => {
+        const x = (64 + (canvas.clientWidth - 74) / 2) * devicePixelRatio;
+        const [red, green] = canvas.getContext("2d").getImageData(x, ((rank + 0.5) * canvas.height) / 256, 1, 1).data;
+        return red + green;
+    })"""
+
+    def is_distinct() -> bool:
+        waiting, awaited = lanes.evaluate(light)
+        return bool(waiting > 4 * awaited > 0)
+
+    until(is_distinct, "light for waiting, dark for the one that does not")
 
 
 def test_the_time_without_progress_is_shown_before_it_counts_as_a_hang(page: Page, play: Play) -> None:

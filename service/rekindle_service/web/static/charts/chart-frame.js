@@ -48,7 +48,7 @@ export function frameOf(content, range, { width, height, left }, measure) {
   const rows = Math.floor((bottom - top) / PIXELS_PER_TICK.y);
   const yTicks = log ? logTicks(low, high, Math.max(2, rows)) : axisTicks("number", low, high, rows);
   withUnit(yTicks, content.y?.unit);
-  const start = left ?? Math.ceil(Math.max(24, ...yTicks.map(({ label }) => measure(label)))) + 8;
+  const start = left ?? Math.ceil(Math.max(28, ...yTicks.map(({ label }) => measure(label)))) + 8;
   const xTicks = axisTicks(content.x.kind, min, max, Math.floor((width - start) / PIXELS_PER_TICK.x), content.x.idle);
   const x = { min, max, from: start, to: Math.max(start + 1, width - MARGIN.right), log: false, idle: content.x.idle };
   return { width, height, x, y: { min: low, max: high, from: bottom, to: top, log }, xTicks, yTicks };

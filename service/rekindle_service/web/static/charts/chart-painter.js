@@ -48,8 +48,8 @@ function paintAxes(context, { x: { title = "" } }, { width, height, x, y, xTicks
     context.fillText(label, x.from - 6, top);
   }
   const room = context.measureText(title).width + 8;
-  const isLeft = room + 8 < x.from; // below the labels of the other axis
-  if (title) context.fillText(title, isLeft ? x.from - 12 : width - 4, height - 8);
+  const isLeft = room <= x.from; // below the labels of the other axis
+  if (title) context.fillText(title, isLeft ? x.from - 8 : width - 4, height - 8);
   const end = title && !isLeft ? width - room - 8 : width;
   context.textAlign = "center";
   let free = 0;
@@ -57,7 +57,7 @@ function paintAxes(context, { x: { title = "" } }, { width, height, x, y, xTicks
     const left = Math.round(pixelOf(x, at)) + 0.5;
     line(context, left, y.to, left, y.from);
     const half = context.measureText(label).width / 2;
-    if (left - half < free || left + half > end + 4) continue;
+    if (left - half < free || left + half > end) continue;
     context.fillText(label, left, height - 8);
     free = left + half + 4;
   }

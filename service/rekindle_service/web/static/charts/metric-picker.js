@@ -6,7 +6,7 @@ import { remember, remembered } from "../shared/browser-storage.js";
 import { byId, h, reorderChildren, setText } from "../shared/dom.js";
 import { count } from "../shared/format.js";
 
-const SHOWN_AT_FIRST = 4;
+const SHOWN_AT_FIRST = 3;
 /** So few cannot be chosen among. */
 const ALWAYS_SHOWN = 2;
 /** The axis that was chosen last, on any page. */

@@ -1,11 +1,6 @@
 /**
  * What this browser remembers between visits. One without storage, as in a private window, forgets it with the page.
- *
- * @import { JobPublic as Job } from "./api-types.d.ts"
  */
-import { mayChange, me } from "./account.js";
-import { call, warn } from "./api.js";
-import { SEEN } from "./job-actions.js";
 
 /** @param {string} key @returns {unknown} null where nothing usable is stored */
 export function remembered(key) {
@@ -49,18 +44,4 @@ function marked(colour) {
   const ring = '<path d="M26.6 11.2A12 12 0 1 0 28 17" fill="none" stroke="#d9622b" stroke-width="3" stroke-linecap="round"/>';
   const dot = `<circle cx="16" cy="16" r="7" fill="${colour}"/>`;
   return `data:image/svg+xml,${encodeURIComponent(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">${ring}${dot}</svg>`)}`;
-}
-
-// --- seen: A failure that somebody has looked at needs nobody any more.
-
-let isMarking = false;
-
-/** Mark a failure as seen while a person who may change the job looks at it. @param {Job} job */
-export async function markSeen(job) {
-  if (isMarking || document.hidden || !SEEN.possible(job)) return;
-  isMarking = true;
-  await me;
-  if (!mayChange(job.owner)) return; // for good: this page may not change it
-  await call("PATCH /jobs/{job_id}", { job_id: job.id }, { seen: true }).catch(warn("that the failure was seen"));
-  isMarking = false;
 }

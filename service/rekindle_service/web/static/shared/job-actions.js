@@ -11,8 +11,8 @@
  * @property {(job: Job | null) => HTMLElement[]} [fields] what to choose first; the job is null where there are several
  * @property {(job: Job, chosen: FormData) => Promise<unknown>} run
  */
-import { mayChange } from "./account.js";
-import { call } from "./api.js";
+import { mayChange, me } from "./account.js";
+import { call, warn } from "./api.js";
 import { field } from "./confirm-dialog.js";
 import { h } from "./dom.js";
 import { ago } from "./format.js";
@@ -137,3 +137,17 @@ export const DELETE = {
 
 /** Whether the job can continue from a snapshot that the user chooses. @param {Job} job */
 export const canResumeFrom = (job) => RESUME.possible(job) || (mayChange(job.owner) && isHeld(job));
+
+// --- seen: A failure that somebody has looked at needs nobody any more.
+
+let isMarking = false;
+
+/** Mark a failure as seen while a person who may change the job looks at it. @param {Job} job */
+export async function markSeen(job) {
+  if (isMarking || document.hidden || !SEEN.possible(job)) return;
+  isMarking = true;
+  await me;
+  if (!mayChange(job.owner)) return; // for good: this page may not change it
+  await call("PATCH /jobs/{job_id}", { job_id: job.id }, { seen: true }).catch(warn("that the failure was seen"));
+  isMarking = false;
+}

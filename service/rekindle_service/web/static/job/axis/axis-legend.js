@@ -22,7 +22,7 @@ export function drawTicks(scale) {
   let free = -Infinity;
   const nodes = axisTicks("time", scale.min, scale.max, Math.floor((scale.to - scale.from) / PIXELS_PER_TICK), scale.idle).flatMap(({ at, label }) => {
     const left = pixelOf(scale, at);
-    if (left < free) return [];
+    if (left < free || left > scale.to - PIXELS_PER_TICK / 10) return [];
     free = left + PIXELS_PER_TICK / 2;
     const node = h("span", {}, label);
     place(node, scale, at);

@@ -127,7 +127,7 @@ export class RankLanes {
     for (const index of byImportance) if (![...labelled].some((other) => Math.abs(other - index) < stride)) labelled.add(index);
     const nodes = [...labelled].sort((one, other) => one - other).map((index) => {
       const rank = this.#ranks[index];
-      const node = h("span", { class: failed.has(rank) ? "failed" : null, "data-chosen": rank === chosen }, String(rank));
+      const node = h("span", { class: failed.has(rank) ? "failed" : null, "data-chosen": String(rank === chosen) }, String(rank));
       node.style.top = `${(index + 0.5) * this.#height}px`;
       return node;
     });

@@ -69,8 +69,6 @@ export class TimeAxis {
   #hover = NOWHERE;
   /** What the user has chosen in a chart: it stays there when the course of the steps is known better. @type {{by: Axis, x: number} | null} */
   #picked = null;
-  /** @type {{by: Axis, range: Span} | null} */
-  #zoomed = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #settling;
   #redraw = new Throttle(() => this.#draw(), REDRAW_INTERVAL_MS);
@@ -114,7 +112,7 @@ export class TimeAxis {
     return {
       height,
       onCursor: (/** @type {number | null} */ x) => this.#point({ ...NOWHERE, t: timeOf(this.#courses, this.unit, x), x }),
-      onRange: (/** @type {Span | null} */ range) => this.#chooseInCharts(range),
+      onRange: (/** @type {Span | null} */ range) => this.#choose(range && timesWithin(this.#courses, this.unit, range)),
       onPick: (/** @type {number} */ x) => this.#pick(timeOf(this.#courses, this.unit, x), null, x),
     };
   }
@@ -166,9 +164,8 @@ export class TimeAxis {
   #align() {
     const { from, to } = getView();
     const range = from !== null && to !== null ? /** @type {Span} */ ([from, to]) : null;
-    const chosen = this.#zoomed?.by === this.unit.by ? this.#zoomed.range : null;
     this.#usage.setRange(range);
-    this.#charts?.setRange(range && (chosen ?? positionsWithin(this.#courses, this.unit, range)));
+    this.#charts?.setRange(range && positionsWithin(this.#courses, this.unit, range));
     this.#moveCursor();
   }
 
@@ -288,13 +285,6 @@ export class TimeAxis {
     this.#align();
   }
 
-  /** @param {Span | null} range in the unit of the metrics */
-  #chooseInCharts(range) {
-    this.#choose(range && timesWithin(this.#courses, this.unit, range));
-    this.#zoomed = range && getView().from !== null ? { by: this.unit.by, range } : null;
-    this.#align();
-  }
-
   /** @param {Axis} axis */
   #switchAxis(axis) {
     this.#hover = NOWHERE;
@@ -313,7 +303,6 @@ export class TimeAxis {
     const isMoved = from !== before.from || to !== before.to;
     if (isMoved || rank !== before.rank) this.#redraw.now();
     if (!isMoved) return;
-    this.#zoomed = null;
     clearTimeout(this.#settling);
     this.#settling = setTimeout(() => void this.refresh(), SETTLE_MS);
   }
@@ -338,9 +327,10 @@ export class TimeAxis {
   /** @param {Lanes} lanes */
   #drawUsage(lanes) {
     const [min, max] = this.#whole();
-    const found = this.#measures && this.#usageOf.value === "each" ? this.#measures.chartsOfRanks(lanes, getView().rank ?? 0) : chartsOfTotals(lanes);
+    const isKnown = lanes.attempts.some(({ ranks }) => ranks.some(({ measures }) => measures.cpu)); // else it is being fetched
+    const found = isKnown && this.#measures ? this.#measures.chartsOfRanks(lanes, getView().rank ?? 0) : chartsOfTotals(lanes);
     const charts = found.filter(({ series }) => series.some(({ y }) => y.some((value) => value !== null)));
-    byId("usage").hidden &&= !charts.length; // while the values of each rank are fetched it stays
+    byId("usage").hidden = !charts.length;
     this.#usage.draw(charts.map(({ name, unit, latest, series }) => ({ name, latest, content: { series, x: { kind: "time", min, max, idle: this.#data.idle }, y: { unit, min: 0 } } })));
   }
 
