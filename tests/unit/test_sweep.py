@@ -61,6 +61,7 @@ def test_drawn_combinations_are_different_ones_of_the_grid_and_the_same_for_a_se
     drawn = combinations(space, 4, 7)
     assert drawn == combinations(space, 4, 7) != combinations(space, 4, 8)
     assert len({str(each) for each in drawn}) == 4
+    assert len({str(each) for each in combinations(space, None, 0, shuffled=True)}) == 6
     assert all(each["--a"][0] in (1, 2, 3) and each["--b"][0] in ("x", "y") for each in drawn)
 
 

@@ -55,7 +55,7 @@ def sweep(
     trials: Annotated[
         int | None, _in_sweep(min=1, max=MAX_JOBS, help="Number of combinations to draw. (default: all)")
     ] = None,
-    seed: Annotated[int, _in_sweep(help="With --trials: another one draws others. (default: 0)")] = 0,
+    seed: Annotated[int, _in_sweep(help="With --trials or --prune: another one draws another order. (default: 0)")] = 0,
     goal: Annotated[
         str | None,
         _in_sweep(
@@ -90,7 +90,7 @@ def sweep(
     end = args.index("--") if "--" in args else len(args)
     varied, fixed = require_order(before, args[:end], "sweep", _OWN), args[end + 1 :]
     own, space = read_space(varied, fixed)
-    matrix = combinations(space, trials, seed)
+    matrix = combinations(space, trials, seed, shuffled=prune)
     drawn = [] if trials is None else ["--trials", str(trials), "--seed", str(seed)]
     source = source_code.locate(kind, target, code, git=git, ref=ref)
     with connect(context) as client:
@@ -193,8 +193,13 @@ def _number(text: str) -> Value:
 # --- the combinations
 
 
-def combinations(space: Space, trials: int | None, seed: int) -> list[dict[str, list[Value]]]:
-    """Matrices: one with all combinations, or ``trials`` with one each, the same for a seed. Raises BadParameter."""
+def combinations(
+    space: Space, trials: int | None, seed: int, *, shuffled: bool = False
+) -> list[dict[str, list[Value]]]:
+    """Matrices: one with all combinations, or ``trials`` with one each, the same for a seed. Raises BadParameter.
+
+    ``shuffled``: all in random order, too, since trials that improve one after the other never lag.
+    """
     lists = {key: values for key, values in space.items() if not isinstance(values, Range)}
     ranged = next((key for key in space if key not in lists), None)
     count = math.prod(map(len, lists.values()))
@@ -205,10 +210,10 @@ def combinations(space: Space, trials: int | None, seed: int) -> list[dict[str, 
             )
         if count > MAX_JOBS:
             raise typer.BadParameter(f"{count} trials exceed the maximum of {MAX_JOBS}: draw some with --trials 20")
-    if ranged is None and (trials is None or trials >= count):
+    amount = count if trials is None else trials if ranged else min(trials, count)
+    if ranged is None and amount == count and not shuffled:
         return [lists]
     random = Random(seed)  # noqa: S311  # nosec B311
-    amount = trials or count
     chosen = random.sample(range(count), amount) if ranged is None else [random.randrange(count) for _ in range(amount)]
     return [_combination(space, index, random) for index in chosen]
 

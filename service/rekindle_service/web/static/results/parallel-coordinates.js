@@ -11,9 +11,11 @@ import { label, svg } from "./svg.js";
 import { axisFor } from "./value-axis.js";
 
 const HEIGHT = 260;
-const MARGIN = { top: 34, bottom: 14, side: 46 };
+const MARGIN = { top: 42, bottom: 14, side: 14 };
 /** Of two axes, in CSS pixels; narrower pages scroll. */
 const MIN_DISTANCE = 88;
+/** Names of axes that are closer alternate between two lines. */
+const NAME_WIDTH = 120;
 const MAX_AXES = 12;
 const TICKS = 6;
 const LABEL = { name: 14, tick: 10 }; // characters
@@ -65,7 +67,8 @@ export class ParallelCoordinates {
     const names = this.#dimensions.map(({ name }) => name).join(", ");
     const drawing = svg("svg", { width, height: HEIGHT, role: "group", "aria-label": `Parallel coordinates of ${names}; the table has the same values` }, lines);
     const edgeOf = (/** @type {number} */ index) => (index === 0 ? "start" : index === count - 1 ? "end" : "middle");
-    drawing.append(...axes.map((axis, index) => axisNode(this.#dimensions[index].name, axis, x(index), y, edgeOf(index))));
+    const lineOf = (/** @type {number} */ index) => (x(1) - x(0) < NAME_WIDTH ? index % 2 : 0);
+    drawing.append(...axes.map((axis, index) => axisNode(this.#dimensions[index].name, axis, { x: x(index), y, edge: edgeOf(index), line: lineOf(index) })));
     drawing.append(...this.#dimensions.map((dimension, index) => this.#brush(dimension, { x: x(index), bottom: y(0), top: y(1) })));
     this.#replace(drawing);
     this.restyle();
@@ -110,18 +113,19 @@ function pathOf(points) {
 }
 
 /**
- * All texts of the last axis are on its left; the name of the first one begins at the edge.
+ * All texts of the last axis are on its left, those of the first one on its right.
  *
- * @param {string} name @param {import("./value-axis.js").ValueAxis} axis @param {number} x @param {(at: number) => number} y @param {"start" | "middle" | "end"} edge
+ * @param {string} name @param {import("./value-axis.js").ValueAxis} axis
+ * @param {{x: number, y: (at: number) => number, edge: "start" | "middle" | "end", line: number}} at
  */
-function axisNode(name, axis, x, y, edge) {
+function axisNode(name, axis, { x, y, edge, line }) {
   const place = edge === "end" ? { x: x - 5, "text-anchor": "end" } : { x: x + 5, "text-anchor": "start" };
   const ticks = axis.ticks.map(({ at, label: text }) => label(text, LABEL.tick, { class: "tick-label", ...place, y: y(at) + 4 }));
   return svg(
     "g",
     { class: "axis", "aria-hidden": "true" },
     svg("line", { x1: x, x2: x, y1: y(0), y2: y(1) }),
-    label(name, LABEL.name, { class: "axis-name", x: x + { start: -MARGIN.side, middle: 0, end: MARGIN.side }[edge], y: MARGIN.top - 16, "text-anchor": edge }),
+    label(name, LABEL.name, { class: "axis-name", x: x + { start: -MARGIN.side, middle: 0, end: MARGIN.side }[edge], y: MARGIN.top - 16 - 14 * line, "text-anchor": edge }),
     ...ticks,
   );
 }
