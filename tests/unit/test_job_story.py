@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from job_examples import a_job
+from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.attempt_history import AttemptSummary
 from rekindle.contract.states import JobState
 from rekindle_service.jobs.job_story import recovered, start_reasons
@@ -63,5 +64,10 @@ def test_a_rollback_explains_the_attempt_after_it_and_no_other() -> None:
 )
 def test_a_job_that_recovered_says_how_often_and_at_what_cost(restarts: int, lost: int | None, title: str) -> None:
     last = None if lost is None else 10 + lost
-    attempts = [attempt(1, last_step=last, snapshot_step=10), attempt(2, resumed_from_step=10)]
+    killed, done = (Outcome(klass, "") for klass in (OutcomeClass.SIGNAL, OutcomeClass.CANCELLED))
+    attempts = [
+        attempt(1, last_step=last, snapshot_step=10, outcome=killed),
+        attempt(2, resumed_from_step=10, last_step=50, outcome=done),
+        attempt(3, resumed_from_step=10),  # a rollback of 40 steps is no recovery
+    ]
     assert recovered(a_job(state=JobState.RUNNING, restarts=restarts), attempts) == title

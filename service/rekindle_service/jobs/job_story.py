@@ -142,6 +142,7 @@ _KINDS = {
     OutcomeClass.PREEMPTED: StoryKind.STOP,
     OutcomeClass.CANCELLED: StoryKind.STOP,
 }
+_NO_FAILURES = {OutcomeClass.SUCCESS, OutcomeClass.PREEMPTED, OutcomeClass.CANCELLED}
 _TITLES = {
     OutcomeClass.HANG: "Hang: no rank made progress",
     OutcomeClass.OOM: "Out of memory",
@@ -293,7 +294,9 @@ def recovered(job: Job, attempts: Sequence[AttemptSummary]) -> str:
     if not job.restarts:
         return ""
     times = {1: "once", 2: "twice"}.get(job.restarts, f"{job.restarts} times")
-    steps = sum(replayed or 0 for replayed in replayed_steps(attempts).values())
+    replayed = replayed_steps(attempts)
+    failed = [each for each in attempts if each.outcome is not None and each.outcome.klass not in _NO_FAILURES]
+    steps = sum(replayed[each.number] or 0 for each in failed)
     return f"Recovered {times}" + (f", {steps} step{'' if steps == 1 else 's'} replayed" if steps else "")
 
 

@@ -100,8 +100,8 @@ function faultsText(attempts, { intervals }) {
   if (!faults.length) return "";
   const causes = Map.groupBy(faults, ({ outcome }) => outcome?.signal ?? outcome?.exception ?? String(outcome?.class).replaceAll("_", " "));
   const named = [...causes].map(([cause, { length }]) => (length > 1 ? `${cause} (${length})` : cause)).join(", ");
-  const replayed = attempts.reduce((sum, { replayed_steps: steps }) => sum + (steps ?? 0), 0);
-  const idle = intervals.filter(({ category, attempt }) => ["waiting", "stalled"].includes(category) || (category === "starting" && (attempt ?? 0) > 1));
+  const replayed = faults.reduce((sum, { replayed_steps: steps }) => sum + (steps ?? 0), 0);
+  const idle = intervals.filter(({ category, attempt }) => ["waiting", "stalled"].includes(category) || (category === "starting" && faults.some(({ number }) => number + 1 === attempt)));
   const lost = [replayed && `${counted(replayed, "step")} replayed`, `${duration(idle.reduce((sum, { seconds }) => sum + seconds, 0))} of downtime`];
   return `${counted(faults.length, "fault")}: ${named}; ${lost.filter(Boolean).join(", ")}`;
 }
