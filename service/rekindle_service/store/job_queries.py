@@ -4,7 +4,7 @@ Each question reads the rows of its answer and no others.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple
@@ -31,6 +31,7 @@ from rekindle_service.store.tables import (
 _EXPERIMENTS = 50  # latest ones, of which those with ended jobs are chosen
 _FAILURES_SEARCHED = 200  # latest failed jobs that are compared
 _FAILURES_LISTED = 5
+_FAILURES_KEPT = 2000
 _ID_LENGTH = 10
 _NUMBER = re.compile(r"#?([0-9]{1,18})", re.ASCII)
 _ID = re.compile(r"[a-z0-9]{10}")
@@ -131,6 +132,10 @@ class JobLists(StorePart):
     ``readable_by``, ``changeable_by``: only jobs of this owner, whatever else is requested (``access.permissions``).
     """
 
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._failures: dict[str, tuple[int, str, tuple[Any, ...]]] = {}  # see ``_read_failures``
+
     # --- pages, latest first
 
     def jobs(self, conditions: JobConditions = NO_CONDITIONS, *, limit: int = 50, **equal: Any) -> list[Job]:
@@ -204,21 +209,31 @@ class JobLists(StorePart):
         Of the latest 200, those with the same exception at the same line are one: the others are listed by its id.
         """
         keys, number = self._section(UNSEEN_FAILURES, max(limit, _FAILURES_SEARCHED), changeable_by, latest_first=True)
-        ids, stored = [key.id for key in keys[:_FAILURES_SEARCHED]], col(Job.outcome)
-        cause = (stored["exception"].as_string(), stored["file"].as_string(), stored["line"].as_integer())
-        columns: tuple[Any, ...] = (Job.id, Job.number, Job.name, *cause)
-        with self._database.reading() as session:
-            found = {job_id: row for job_id, *row in session.execute(select(*columns).where(col(Job.id).in_(ids)))}
+        failures = self._read_failures(keys)
         first: dict[tuple[Any, ...], str] = {}
         alike: dict[str, list[JobName]] = {}
-        for job_id in ids:
-            job_number, name, *found_cause = found.get(job_id, (0, "", None))
-            shown = job_id if None in found_cause else first.setdefault(tuple(found_cause), job_id)
-            if shown != job_id:
-                alike.setdefault(shown, []).append(JobName(job_id, job_number, name))
-        hidden = {each.id for others in alike.values() for each in others}
-        shown_keys = [key for key in keys if key.id not in hidden][:limit]
-        return shown_keys, number, {key.id: alike[key.id] for key in shown_keys if key.id in alike}
+        shown = []
+        for key in keys:
+            _, name, cause = failures.get(key.id, (0, "", (None,)))
+            same = key.id if None in cause else first.setdefault(cause, key.id)
+            if same == key.id:
+                shown.append(key)
+            else:
+                alike.setdefault(same, []).append(JobName(key.id, key.number, name))
+        return shown[:limit], number, {key.id: alike[key.id] for key in shown[:limit] if key.id in alike}
+
+    def _read_failures(self, keys: Iterable[JobKey]) -> dict[str, tuple[int, str, tuple[Any, ...]]]:
+        """Version, name, and exception, file and line of failed jobs by id: each version of a job is read once."""
+        kept, stored = self._failures, col(Job.outcome)
+        missing = [key.id for key in keys if kept.get(key.id, (None,))[0] != key.version]
+        if missing:
+            cause = (stored["exception"].as_string(), stored["file"].as_string(), stored["line"].as_integer())
+            columns: tuple[Any, ...] = (Job.id, Job.version, Job.name, *cause)
+            with self._database.reading() as session:
+                rows = session.execute(select(*columns).where(col(Job.id).in_(missing))).all()
+            found = {job_id: (version, name, tuple(cause)) for job_id, version, name, *cause in rows}
+            kept = self._failures = (kept if len(kept) < _FAILURES_KEPT else {}) | found
+        return kept
 
     def held(self, limit: int, changeable_by: str | None) -> tuple[list[JobKey], int]:
         """Queued jobs that start only when they are released, oldest first; and how many there are."""

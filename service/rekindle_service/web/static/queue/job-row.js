@@ -113,7 +113,11 @@ export class JobRow {
     if (this.#alike.hidden || this.#alike.dataset.jobs === others.map(({ id }) => id).join()) return;
     this.#alike.dataset.jobs = others.map(({ id }) => id).join();
     const seen = h("button", { type: "button", class: "quiet", hidden: !this.job || !SEEN.possible(this.job) }, "Mark all as seen");
-    seen.onclick = () => void Promise.all([...others, ...(this.job ? [this.job] : [])].map(({ id }) => call("PATCH /jobs/{job_id}", { job_id: id }, { seen: true }))).catch(warn("a failure"));
+    seen.onclick = async () => {
+      const jobs = [...others, ...(this.job ? [this.job] : [])];
+      await Promise.all(jobs.map(({ id }) => call("PATCH /jobs/{job_id}", { job_id: id }, { seen: true }))).catch(warn("a failure"));
+      this.node.dispatchEvent(new Event("seen", { bubbles: true }));
+    };
     this.#alike.replaceChildren(h("summary", {}, title), ...others.map(({ id, number, name }) => h("a", { href: jobUrl(id) }, h("bdi", {}, `#${number} ${name}`))), seen);
   }
 

@@ -401,7 +401,11 @@ mine.addEventListener("click", () => {
 const TIMELINE_KEY = "rekindle-timeline";
 const TIMELINE_INTERVAL = 20; // seconds: what the scheduler predicts changes as often
 const timeline = byId("timeline", HTMLDetailsElement);
-const showTimeline = async () => timeline.open && (await import("./queue-timeline.js")).showTimeline().catch(warn("the slots over time"));
+async function showTimeline() {
+  if (!timeline.open) return;
+  const loaded = /** @type {typeof import("./queue-timeline.js")} */ (await import(new URL("./queue-timeline.js", import.meta.url).href));
+  await loaded.showTimeline().catch(warn("the slots over time"));
+}
 let timelineAge = 0;
 timeline.addEventListener("toggle", () => {
   remember(TIMELINE_KEY, timeline.open);
@@ -410,6 +414,7 @@ timeline.addEventListener("toggle", () => {
 timeline.open = remembered(TIMELINE_KEY) === true;
 everySecond(() => ++timelineAge % TIMELINE_INTERVAL === 0 && void showTimeline());
 
+byId("jobs").addEventListener("seen", () => refreshing.now()); // all failures of one cause
 byId("older").addEventListener("click", () => turnPage(() => filter.nextPage(next)));
 byId("newer").addEventListener("click", () => turnPage(() => filter.previousPage()));
 byId("clear-selection").addEventListener("click", () => table.clearSelection());
