@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from rekindle_service.cli.commands.sweep import Range, combinations, read_space
+from rekindle_service.cli.job_request import require_order
 from rekindle_service.experiments.comparison import guess_goal, parse_goal
 from rekindle_service.experiments.halving import Lag, lagging
 from rekindle_service.experiments.trials import submit_command
@@ -84,6 +85,15 @@ def test_too_many_trials_and_a_range_without_a_number_of_trials_say_what_to_pass
     assert len(combinations(many, 200, 0)) == 200
     with pytest.raises(typer.BadParameter, match=r"--lr has a range.*--trials"):
         combinations({"--lr": Range(0, 1, log=False, whole=False)}, None, 0)
+
+
+def test_an_option_of_rekindle_after_the_script_is_refused_with_both_ways_to_write_it() -> None:
+    with pytest.raises(typer.BadParameter) as caught:
+        require_order(
+            ["--ranks", "2", "train.py"], ["--lr", "1,2", "--goal", "x", "--", "-e", "9"], "sweep", ["--goal"]
+        )
+    assert "`rekindle sweep --goal x --ranks 2 train.py --lr 1,2 -- -e 9`" in str(caught.value)
+    assert "`rekindle sweep --ranks 2 -- train.py --lr 1,2 --goal x -- -e 9`" in str(caught.value)
 
 
 def test_a_goal_is_low_with_a_minus_high_with_a_plus_and_else_as_its_name_says() -> None:

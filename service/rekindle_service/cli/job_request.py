@@ -119,8 +119,9 @@ def require_order(
         return args[1:]
     misplaced, rest = split_misplaced(args, further)
     if misplaced:
+        guard = len(before) - (command == "sweep")  # there a -- after the script ends what is varied
         right = shlex.join(["rekindle", command, *misplaced, *before, *rest])
-        other = shlex.join(["rekindle", command, *before, "--", *args])
+        other = shlex.join(["rekindle", command, *before[:guard], "--", *before[guard:], *args])
         names = [name for word in misplaced if (name := word.partition("=")[0]) in OWN_OPTIONS | set(further)]
         raise typer.BadParameter(
             f"options of rekindle come before the script: {', '.join(names)}. Write `{right}`; "

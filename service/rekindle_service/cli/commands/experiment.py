@@ -238,7 +238,7 @@ def _print(experiment: Experiment, output: Output, *, with_table: bool) -> None:
             print_line(each)
         print_line(f"Measured on {machine_line(experiment)}.")
         if experiment["best_command"]:
-            print_line(f"{experiment['result']['text'].capitalize()}. Train it:")
+            print_line(f"B{experiment['result']['text'][1:]}. Train it:")
             print_line(f"  {experiment['best_command']}")
     else:
         print_line(_title(experiment))

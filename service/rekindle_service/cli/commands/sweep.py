@@ -88,8 +88,12 @@ def sweep(
     kind, target, args = target_of(context, command, module, recipe, options)
     before = words_before(context, args)
     end = args.index("--") if "--" in args else len(args)
-    varied, fixed = require_order(before, args[:end], "sweep", _OWN), args[end + 1 :]
-    own, space = read_space(varied, fixed)
+    fixed = args[end + 1 :]
+    if end:
+        require_order(before, args, "sweep", _OWN)
+    if prune and goal is None:
+        raise typer.BadParameter("--prune compares trials by a metric: pass --goal METRIC, too")
+    own, space = read_space(args[:end], fixed)
     matrix = combinations(space, trials, seed, shuffled=prune)
     drawn = [] if trials is None else ["--trials", str(trials), "--seed", str(seed)]
     source = source_code.locate(kind, target, code, git=git, ref=ref)
