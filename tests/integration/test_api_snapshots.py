@@ -4,12 +4,15 @@ import io
 import json
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from api_server import ApiServer
+from rekindle.contract.files import write_json
+from rekindle.contract.run_dir.script_files import Checkpoint, Observations
 from rekindle.contract.run_dir.snapshot_dir import read_pins
 from rekindle.contract.states import JobState
 from rekindle_service.store.tables import Job
@@ -103,6 +106,58 @@ def test_no_job_goes_back_where_something_would_be_lost(server: ApiServer, job: 
         answer = server.api.post(url(job, "resume"), json=body)
         assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}")
         assert row_of(server, job).state is JobState.FAILED
+
+
+@pytest.fixture
+def own(server: ApiServer, job: dict[str, Any]) -> Path:
+    """A checkpoint that the job's script has written."""
+    run_dir = server.run_dir(job)
+    path = run_dir.code / "epoch_1.pt"
+    path.write_bytes(b"own weights")
+    found = Checkpoint(str(path), "torch", 11, path.stat().st_mtime_ns / 1e9, 1)
+    torn = replace(found, path=str(run_dir.code / "torn.pt"), complete=False)
+    away = replace(found, path="/elsewhere/out.pt")
+    write_json(run_dir.observed, Observations(1, ended=True, checkpoints=[found, torn, away]).to_json())
+    return path
+
+
+def test_a_job_goes_back_to_a_checkpoint_of_its_script(server: ApiServer, job: dict[str, Any], own: Path) -> None:
+    assert server.api.post(url(job, "resume"), json={"checkpoint": "epoch_1.pt"}).status_code == 409  # not held
+    fail(server, job)
+    answer = server.api.post(url(job, "resume"), json={"checkpoint": "epoch_1.pt"})
+    assert (answer.status_code, answer.json()["state"]) == (202, "queued"), answer.text
+    assert row_of(server, job).rewind == {"run": 2, "path": str(own)}
+
+
+def test_no_job_goes_back_to_what_is_not_a_checkpoint_as_it_was_listed(
+    server: ApiServer, job: dict[str, Any], own: Path
+) -> None:
+    fail(server, job)
+    for body, status, slug in (
+        ({"checkpoint": "../../token"}, 404, "unknown-snapshot"),
+        ({"checkpoint": "/etc/passwd"}, 404, "unknown-snapshot"),
+        ({"checkpoint": ""}, 422, "invalid-request"),
+        ({"checkpoint": "epoch_1.pt", "snapshot": 10}, 422, "invalid-request"),
+        ({"checkpoint": "torn.pt"}, 409, "damaged-snapshot"),
+        ({"checkpoint": "/elsewhere/out.pt"}, 409, "files-changed"),
+    ):
+        answer = server.api.post(url(job, "resume"), json=body)
+        assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}"), answer.text
+    own.write_bytes(b"other weights")
+    answer = server.api.post(url(job, "resume"), json={"checkpoint": "epoch_1.pt"})
+    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/files-changed")
+    assert row_of(server, job).state is JobState.FAILED
+
+
+def test_a_checkpoint_of_the_script_comes_as_an_archive(server: ApiServer, job: dict[str, Any], own: Path) -> None:
+    answer = server.api.get(url(job, "checkpoint.zip"), params={"path": "epoch_1.pt"})
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        assert [(name, archive.read(name)) for name in archive.namelist()] == [("epoch_1.pt", b"own weights")]
+    assert server.api.get(url(job, "checkpoint.zip"), params={"path": "/elsewhere/out.pt"}).status_code == 404
+    assert server.api.get(url(job, "checkpoint.zip"), params={"path": "../spec.json"}).status_code == 404
+    own.unlink()
+    own.symlink_to(server.run_dir(job).spec)
+    assert server.api.get(url(job, "checkpoint.zip"), params={"path": "epoch_1.pt"}).status_code == 409
 
 
 def test_a_snapshot_comes_as_an_archive(server: ApiServer, job: dict[str, Any], take: Take) -> None:

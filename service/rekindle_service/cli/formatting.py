@@ -191,8 +191,7 @@ def epoch_and_speed(job: Job) -> Iterable[str]:
 def checkpoint(found: Checkpoint) -> str:
     """``out/ckpt.pt  1.2 GB, 3 min 2 s old, loaded by attempt 2``: one that the script itself wrote."""
     loaded = "" if found["loaded"] is None else f"loaded by attempt {found['loaded']}"
-    origin = "" if found["attempt"] else "older than the job"
-    facts = [size(found["bytes"]), age(found["written_at"]), "" if found["complete"] else "incomplete", origin, loaded]
+    facts = [size(found["bytes"]), age(found["written_at"]), "" if found["complete"] else "incomplete", loaded]
     return f"{found['path']}  {join(facts, ', ')}"
 
 

@@ -113,9 +113,13 @@ class ApiCalls(ApiConnection):
         return await self.request("POST", _job(job_id, "drain"))
 
     @api_call
-    async def resume(self, job_id: str) -> answers.Job:
-        """Release a held job, or continue one that has ended from its latest snapshot."""
-        return await self.request("POST", _job(job_id, "resume"))
+    async def resume(self, job_id: str, *, snapshot: int | None = None, checkpoint: str | None = None) -> answers.Job:
+        """Release a held job, or continue one that has ended: from its latest snapshot, or from what is given.
+
+        ``snapshot``: the step of one; ``checkpoint``: the path of the script's own, as the job lists it.
+        """
+        chosen = drop_unset(snapshot=snapshot, checkpoint=checkpoint)
+        return await self.request("POST", _job(job_id, "resume"), **({"json": chosen} if chosen else {}))
 
     @api_call
     async def delete(self, job_id: str) -> None:

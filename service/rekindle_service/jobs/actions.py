@@ -57,18 +57,21 @@ def resume_all(store: Store, job_ids: Sequence[str]) -> None:
     store.transition_all(job_ids, JobState.QUEUED, expected=TERMINAL, reason=_RESUMED, **columns)
 
 
-def resume_from(store: Store, job: Job, step: int) -> Job | None:
-    """Like ``resume``, from an older snapshot: the next run quarantines the later ones before it begins.
+def resume_from(store: Store, job: Job, chosen: int | str) -> Job | None:
+    """Like ``resume``, from the snapshot of a step, or from the script's own checkpoint at a path.
 
-    Precondition: the job has ended or is queued. None where its state has changed meanwhile.
+    The next run puts the later ones aside before it begins. Precondition: the job has ended or is queued. None where
+    its state has changed meanwhile.
     """
-    rewind = {"run": job.run + 1, "step": step}
+    is_step = isinstance(chosen, int)
+    rewind = {"run": job.run + 1, "step" if is_step else "path": chosen}
+    columns = {"snapshot_step": chosen} if is_step else {}
     if job.state in TERMINAL:
-        return _requeue(store, job.id, rewind, snapshot_step=step)
-    return store.rewind_queued(job.id, rewind)
+        return _requeue(store, job.id, rewind, **columns)
+    return store.rewind_queued(job.id, rewind, **columns)
 
 
-def _requeue(store: Store, job_id: str, rewind: dict[str, int], **columns: Any) -> Job | None:
+def _requeue(store: Store, job_id: str, rewind: dict[str, Any], **columns: Any) -> Job | None:
     """None where the job has not ended."""
     columns = {**_REQUEUED, "rewind": rewind, **columns}
     return store.transition(job_id, JobState.QUEUED, expected=TERMINAL, reason=_RESUMED, **columns)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -243,7 +244,7 @@ def _item(kind: ItemKind, reason: str, *, name: str = "", size: int = 0, count: 
 def _needed(
     found: Sequence[SnapshotInfo],
     pinned: frozenset[int],
-    rewind: dict[str, int],
+    rewind: dict[str, Any],
     is_intact: Callable[[int], bool] = lambda _: True,
 ) -> set[int]:
     """The steps that stay: the latest intact snapshot, the best, the pinned, and the one chosen for a resume.

@@ -12,7 +12,7 @@ from rekindle.contract.run_dir.attempt_history import AttemptSummary
 from rekindle.contract.run_dir.journal import MAX_JOURNAL_BYTES, earlier, read_journal
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.rank_records import RankStatus
-from rekindle.contract.run_dir.script_files import Checkpoint, Observations, shown_path
+from rekindle.contract.run_dir.script_files import Observations, shown_path
 from rekindle.contract.safe_open import regular_size
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.home import Home
@@ -129,7 +129,7 @@ class RunSync:
         not_loaded = observed.saves_without_loading and status.notice is None and status.snapshot_policy is None
         return {
             **({"notice": _NOT_LOADED.format(attempt=observed.attempt)} if not_loaded else {}),
-            "checkpoints": [_checkpoint_column(each, run_dir.code) for each in observed.checkpoints[:_MAX_CHECKPOINTS]],
+            "checkpoints": _checkpoint_columns(observed, run_dir.code),
             "estimated_step": None if reports else observed.estimated_step,
             "estimated_epoch": None if reports or status.epoch is not None else observed.estimated_epoch,
             **({} if reports else _estimates(observed)),
@@ -170,10 +170,11 @@ def _estimates(observed: Observations) -> dict[str, Any]:
     return {"eta_seconds": left} | ({} if progress is None else {"progress": progress})
 
 
-def _checkpoint_column(checkpoint: Checkpoint, code: Path) -> dict[str, Any]:
-    column = {**asdict(checkpoint), "path": shown_path(checkpoint.path, code)}
-    del column["files"], column["lacks"]
-    return column
+def _checkpoint_columns(observed: Observations, code: Path) -> list[dict[str, Any]]:
+    """The checkpoints that the script has written or loaded: others only came with the code."""
+    used = [each for each in observed.checkpoints if each.attempt or each.loaded is not None]
+    columns = [{**asdict(each), "path": shown_path(each.path, code)} for each in used[:_MAX_CHECKPOINTS]]
+    return [{name: column[name] for name in column.keys() - {"files", "lacks"}} for column in columns]
 
 
 def progress_columns(status: RankStatus) -> dict[str, Any]:

@@ -116,14 +116,14 @@ class IntentWriter:
             job.run,
             devices,
             job.max_failures,
-            _chosen_snapshot(job),
-            self._healthy_seconds,
-            self._log_bytes,
+            healthy_seconds=self._healthy_seconds,
+            log_bytes=self._log_bytes,
             launch=job.launch_number,
             host_timeout=self._host_timeout,
             gpus=self._gpus(job, devices),
             reason=job.displaced["reason"] if job.displaced and job.intent is JobIntent.RUN else None,
             excluded={host: node["reason"] for host, node in (job.slurm or {}).get("excluded", {}).items()},
+            **_chosen(job),
         )
         changed = stored != intent.to_json()
         if changed:
@@ -141,9 +141,11 @@ class IntentWriter:
         return cuda_visible_devices(self._machine.slots, devices).split(",")
 
 
-def _chosen_snapshot(job: Job) -> int | None:
-    """The step that this run begins from; a choice for an earlier run was applied then."""
-    return job.rewind["step"] if job.rewind.get("run") == job.run else None
+def _chosen(job: Job) -> dict[str, Any]:
+    """What this run begins from, as fields of the intent; a choice for an earlier run was applied then."""
+    if job.rewind.get("run") != job.run:
+        return {}
+    return {"snapshot": job.rewind.get("step"), "checkpoint": job.rewind.get("path")}
 
 
 class RunningJobs:

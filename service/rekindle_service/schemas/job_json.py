@@ -33,6 +33,12 @@ class CheckpointPublic(ApiModel):
     """False while it is being written, and where that was interrupted."""
     loaded: int | None
     """Number of the latest attempt that loaded it; null if none did."""
+    step: int | None = None
+    """Step that its name states, or that was printed last when it was found."""
+    epoch: int | None = None
+    """Epoch that its name states, or that was printed last when it was found."""
+    estimated: bool = False
+    """Whether step and epoch are what was printed last."""
 
 
 class StalledPublic(ApiModel):

@@ -286,6 +286,14 @@ class ResumeRequest(RequestModel):
 
     snapshot: Annotated[int | None, Field(ge=0, lt=1 << 53)] = None
     """Step of the snapshot to resume from; later ones are quarantined. Default: the latest snapshot."""
+    checkpoint: Annotated[str | None, Field(min_length=1, max_length=4096)] = None
+    """Path, as listed, of the script's own checkpoint to resume from; newer ones in its directory are moved away."""
+
+    @model_validator(mode="after")
+    def _chooses_one(self) -> Self:
+        if self.snapshot is not None and self.checkpoint is not None:
+            raise ValueError("only one of snapshot and checkpoint may be given")
+        return self
 
 
 class ChaosRequest(RequestModel):

@@ -218,14 +218,15 @@ class Store(Database):
             row.version = record(session, row, kind, reason=reason)
             return row
 
-    def rewind_queued(self, job_id: str, rewind: dict[str, int]) -> Job | None:
-        """Release a job in the queue, to begin its next run from an older snapshot; None where it is not there."""
+    def rewind_queued(self, job_id: str, rewind: dict[str, Any], **columns: Any) -> Job | None:
+        """Release a job in the queue, to begin its next run from what is chosen; None where it is not there."""
         with self._changing_queue() as session:
             job = session.get(Job, job_id)
             if job is None or job.state is not JobState.QUEUED:
                 return None
-            set_columns(job, {"rewind": rewind, "intent": JobIntent.RUN, "snapshot_step": rewind["step"]})
-            job.version = record(session, job, "intent", reason=f"{job.intent} wanted, from step {rewind['step']}")
+            set_columns(job, {"rewind": rewind, "intent": JobIntent.RUN, **columns})
+            chosen = rewind["path"] if "path" in rewind else f"step {rewind['step']}"
+            job.version = record(session, job, "intent", reason=f"{job.intent} wanted, from {chosen}")
             return job
 
     def patch_job(self, job_id: str, **changes: str | int | list[str]) -> Job | None:

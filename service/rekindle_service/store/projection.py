@@ -182,12 +182,8 @@ def _event(record: Record) -> TimelineEvent | None:
                 f"while it was being written; moved to {record.moved_to}"
             )
             return TimelineEvent("checkpoint_torn", sentence, record.at)
-        case journal.RolledBack(step=step, missing=True):
-            sentence = f"there is no snapshot of step {step} any more: the job continues from its latest one"
-            return TimelineEvent("snapshot_skipped", sentence, record.at)
-        case journal.RolledBack(step=step):
-            newer = ", ".join(map(str, record.quarantined)) or "none"
-            return TimelineEvent("rolled_back", f"back to the snapshot of step {step}; quarantined: {newer}", record.at)
+        case journal.RolledBack() | journal.CheckpointChosen():
+            return _went_back(record)
         case journal.AttemptStalled(attempt=number, sentence=None):
             return TimelineEvent("progress", f"attempt {number}: progress again", record.at)
         case journal.AttemptStalled(attempt=number):
@@ -197,6 +193,23 @@ def _event(record: Record) -> TimelineEvent | None:
             return TimelineEvent("straggler", f"attempt {number}: {waiting} for rank {record.rank}", record.at)
         case _:
             return None
+
+
+def _went_back(record: journal.RolledBack | journal.CheckpointChosen) -> TimelineEvent:
+    match record:
+        case journal.RolledBack(step=step, missing=True):
+            sentence = f"there is no snapshot of step {step} any more: the job continues from its latest one"
+        case journal.CheckpointChosen(path=path, missing=True):
+            sentence = f"the checkpoint {path} was gone or replaced: the job continues with what the script finds"
+        case journal.RolledBack(step=step):
+            sentence = f"back to the snapshot of step {step}; quarantined: {_listed(record.quarantined)}"
+        case journal.CheckpointChosen(path=path):
+            sentence = f"back to the checkpoint {path}; moved away: {_listed(record.moved)}"
+    return TimelineEvent("snapshot_skipped" if record.missing else "rolled_back", sentence, record.at)
+
+
+def _listed(names: Sequence[object]) -> str:
+    return ", ".join(map(str, names)) or "none"
 
 
 def _json(outcome: Outcome | None) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 """What retention asks of the tables: the finished jobs, and the removal of old events and audit entries."""
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Delete, delete, exists
 from sqlmodel import Session, col, func, select
@@ -28,7 +28,7 @@ class JobEntry(NamedTuple):
     attempt: int
     created_at: float
     ended_at: float | None
-    rewind: dict[str, int]
+    rewind: dict[str, Any]
 
     @property
     def finished(self) -> bool:

@@ -149,7 +149,7 @@ class Job(SQLModel, table=True):
     devices_since: float | None = None  # seconds since the epoch: when it got these devices, all of them
     can_resize: bool = False  # its keeper changes the devices within a run
     snapshot_at: float | None = None  # seconds since the epoch: when ``snapshot_step`` was seen to grow
-    rewind: dict[str, int] = Field(default_factory=dict, sa_type=JSON)  # step to go back to, and the run that does it
+    rewind: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # step or path to go back to, by which run
     journal_offset: int = 0  # bytes of the keeper's journal that are in these rows
     last_keeper: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # in them; see ``AttemptHistory``
 

@@ -13,7 +13,7 @@ PATH_VALUES = {
     "step": "400",
 }
 
-QUERY_VALUES = {"ref": "digits", "q": "Traceback", "other": "m4t8h2s5va"}
+QUERY_VALUES = {"path": "epoch_3.pt", "ref": "digits", "q": "Traceback", "other": "m4t8h2s5va"}
 """Of parameters that a route requires."""
 
 QUERIES = {

@@ -68,8 +68,9 @@ class RunIntent(JsonRecord):
     a run. ``reason`` says in a sentence for what the keeper is to stop or to change devices.
 
     ``snapshot`` is the step of the snapshot that the run is to begin from, where a person has chosen another than the
-    latest. An attempt that ran for ``healthy_seconds`` clears the count of failures where it is not known whether the
-    script makes progress. ``log_bytes`` is the space that each log of a rank may take.
+    latest; ``checkpoint`` is the absolute path of a checkpoint of the script's own. An attempt that ran for
+    ``healthy_seconds`` clears the count of failures where it is not known whether the script makes progress.
+    ``log_bytes`` is the space that each log of a rank may take.
 
     ``launch`` is the number of the Slurm job that may act for the job: a coordinator of a lower number stops at
     once. 0 on this machine, where a lock decides. ``devices`` is empty on Slurm. A node that has not been heard for
@@ -88,4 +89,5 @@ class RunIntent(JsonRecord):
     host_timeout: float = HOST_TIMEOUT
     gpus: list[str] | None = None
     reason: str | None = None
+    checkpoint: str | None = None
     excluded: dict[str, str] = field(default_factory=dict)

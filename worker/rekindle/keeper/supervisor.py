@@ -23,6 +23,7 @@ from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import MAX_ATTEMPT, RunDir
 from rekindle.contract.run_dir.placeholders import write_arguments
+from rekindle.contract.run_dir.script_files import shown_path
 from rekindle.contract.run_dir.snapshot_dir import SnapshotDir, write_void_attempt
 from rekindle.contract.safe_open import list_numbers, open_regular
 from rekindle.contract.states import JobIntent
@@ -35,6 +36,7 @@ from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.hangs.stall import LONG_TIMEOUT
 from rekindle.keeper.history import failure_stats, read_history, seconds_running
+from rekindle.keeper.observers.checkpoints import move_newer_away
 from rekindle.keeper.observers.script import add_checkpoints_of_lost
 from rekindle.keeper.retry_policy import Retry, Stop, decide, timeout_factor
 
@@ -92,11 +94,8 @@ class Keeper:
             keeper=ProcessIdentity.own().to_json(),
             devices=self._intent.devices,
         )
-        step = self._intent.snapshot
-        if step is not None and self._history.run_started_at is None:  # harmless if repeated by the next keeper
-            quarantined = roll_back(self._run_dir, step)
-            found = {"missing": True} if quarantined is None else {"quarantined": quarantined}
-            self._journal.write(RecordType.ROLLED_BACK, run=self.run, step=step, **found)
+        if self._history.run_started_at is None:
+            self._go_back()
         if self._history.open_attempt is not None:
             result = self._read_lost_attempt(self._history.open_attempt)
             is_lost = result.ending is Ending.KEEPER_LOST
@@ -105,6 +104,19 @@ class Keeper:
         if self._history.unjudged:
             return not self._decide(self._number, self._history.ended[-1].ended_by)
         return True
+
+    def _go_back(self) -> None:
+        """Begin the run from what a person has chosen; harmless if repeated by the next keeper."""
+        step, path = self._intent.snapshot, self._intent.checkpoint
+        if step is not None:
+            quarantined = roll_back(self._run_dir, step)
+            found = {"missing": True} if quarantined is None else {"quarantined": quarantined}
+            self._journal.write(RecordType.ROLLED_BACK, run=self.run, step=step, **found)
+        if path is not None:
+            moved = move_newer_away(self._run_dir, path, self.run)
+            names = [shown_path(each, self._run_dir.code) for each in moved or ()]
+            chosen = {"path": shown_path(path, self._run_dir.code), "moved": names, "missing": moved is None}
+            self._journal.write(RecordType.CHECKPOINT_CHOSEN, run=self.run, **chosen)
 
     def _read_lost_attempt(self, attempt: AttemptInfo) -> AttemptResult:
         """Read what is left of an attempt. After a reboot exit code 0 is not trusted: a shutdown sends SIGTERM."""

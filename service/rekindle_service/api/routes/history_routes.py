@@ -69,7 +69,7 @@ def list_lanes(
         float | None, Query(alias="to", ge=0, le=1e11, description="Seconds since the epoch; default: the end, or now")
     ] = None,
     points: Annotated[int, Query(ge=1, le=2000, description="Maximum number of points of each rank")] = 240,
-    measure: Annotated[list[RankMeasure] | None, Query(description="What of each rank is wanted besides")] = None,
+    measure: Annotated[list[RankMeasure] | None, Query(description="Further measurements of each rank")] = None,
 ) -> Lanes:
     """Get what every rank of every attempt did over time: phase, step, waiting for other ranks, use of its device.
 

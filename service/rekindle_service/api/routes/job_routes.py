@@ -26,7 +26,7 @@ from rekindle_service.api.dependencies import (
 from rekindle_service.api.pagination import RowPageParamsDep
 from rekindle_service.api.problems import ApiError
 from rekindle_service.api.request_conversion import keyed, submission_of
-from rekindle_service.api.routes.snapshot_routes import require_resumable
+from rekindle_service.api.routes.snapshot_routes import require_checkpoint, require_resumable
 from rekindle_service.api.shared_results import spliced
 from rekindle_service.api.worker_pools import SUBMISSIONS
 from rekindle_service.experiments.trials import MAX_ARRAY
@@ -199,12 +199,15 @@ def drain_job(state: AppStateDep, job: JobDep) -> JobPublic:
 
 @router.post("/jobs/{job_id}/resume", status_code=202)
 def resume_job(state: AppStateDep, job: JobDep, run_dir: RunDirDep, body: ResumeRequest | None = None) -> JobPublic:
-    """Release a held job, or continue one that has ended, from its latest snapshot or from a given one."""
+    """Release a held job, or continue one that has ended: from its latest snapshot, a given one, or a checkpoint."""
     if body is not None and body.snapshot is not None:
         with actions.SNAPSHOTS_LOCK:
             require_resumable(job, run_dir, body.snapshot)
             resumed = actions.resume_from(state.store, job, body.snapshot)
         return _changed(state, job, resumed)
+    if body is not None and body.checkpoint is not None:
+        path = require_checkpoint(job, run_dir, body.checkpoint)
+        return _changed(state, job, actions.resume_from(state.store, job, path))
     return _changed(state, job, actions.resume(state.store, job.id))
 
 

@@ -1,11 +1,15 @@
 """Snapshots of a job: list, pin, download; and whether a job can resume from one."""
 
+from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path as FilePath
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Query, Response
 
+from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.script_files import Checkpoint, Observations, is_unchanged, shown_path
 from rekindle.contract.run_dir.snapshot_dir import read_pins
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.api.dependencies import JobDep, RunDirDep
@@ -64,6 +68,52 @@ def download_snapshot(job: JobDep, run_dir: RunDirDep, step: Step) -> Response:
     return Download(archive, ZIP, headers=attachment(f"job-{job.number}-step-{step}.zip"))
 
 
+@router.get("/jobs/{job_id}/checkpoint.zip", response_class=Response, responses={200: {"content": {ZIP: {}}}})
+def download_checkpoint(job: JobDep, run_dir: RunDirDep, path: Annotated[str, Query(max_length=4096)]) -> Response:
+    """Download a checkpoint of the script's own as a zip archive; `path` as the job lists it."""
+    found = _own_checkpoint(job, run_dir, path)
+    if not found.path.startswith(f"{run_dir.root}/"):
+        detail = f"{path} is outside of the job's directory, so it can only be copied on the machine that has it"
+        raise ApiError(404, "not-found", detail)
+    parent = FilePath(found.path).parent
+    members = [Member(each.removeprefix(f"{parent}/"), FilePath(each)) for each in found.paths()]
+    archive = zip_stream(run_dir.root, members, compress=False, complete=True)
+    return Download(archive, ZIP, headers=attachment(f"job-{job.number}-checkpoint.zip"))
+
+
+def require_checkpoint(job: Job, run_dir: RunDir, path: str) -> str:
+    """The absolute path of the listed checkpoint ``path``. Raises ApiError where the job cannot resume from it."""
+    _require_stopped(job)
+    found = _own_checkpoint(job, run_dir, path)
+    if not found.complete:
+        raise ApiError(409, "damaged-snapshot", f"the checkpoint {path} is incomplete, so no job can resume from it")
+    with suppress(PermissionError):  # then the keeper checks it, which runs as the job's user
+        if not is_unchanged(found):
+            detail = f"the checkpoint {path} was replaced or removed since it was listed; list the checkpoints again"
+            raise ApiError(409, "files-changed", detail)
+    return found.path
+
+
+def _own_checkpoint(job: Job, run_dir: RunDir, path: str) -> Checkpoint:
+    observed = read_record(run_dir.observed, Observations, run_dir.root) or Observations()
+    for each in observed.checkpoints:
+        if path in (each.path, shown_path(each.path, run_dir.code)):
+            return each
+    detail = (
+        f"{quoted_label(job.name, job.number)} has no checkpoint {path!r} of its own; "
+        f"`rekindle snapshots {job.number}` lists them"
+    )
+    raise ApiError(404, "unknown-snapshot", detail)
+
+
+def _require_stopped(job: Job) -> None:
+    held = job.state is JobState.QUEUED and job.intent is JobIntent.HOLD
+    if job.state not in TERMINAL and not held:
+        named = f"{quoted_label(job.name, job.number)} {STATE_PHRASES[job.state]}"
+        detail = f"{named}; only a job that has ended or is held can resume from a chosen snapshot or checkpoint"
+        raise ApiError(409, "wrong-state", detail)
+
+
 def _unknown_snapshot(job: Job, step: int) -> ApiError:
     detail = f"{quoted_label(job.name, job.number)} has no snapshot of step {step}; GET …/snapshots lists its snapshots"
     return ApiError(404, "unknown-snapshot", detail)
@@ -71,11 +121,7 @@ def _unknown_snapshot(job: Job, step: int) -> ApiError:
 
 def require_resumable(job: Job, run_dir: RunDir, step: int) -> None:
     """Check that the job can resume from the snapshot of ``step`` without losing a pinned one. Raises ApiError."""
-    held = job.state is JobState.QUEUED and job.intent is JobIntent.HOLD
-    if job.state not in TERMINAL and not held:
-        named = f"{quoted_label(job.name, job.number)} {STATE_PHRASES[job.state]}"
-        detail = f"{named}; only a job that has ended or is held can resume from a chosen snapshot"
-        raise ApiError(409, "wrong-state", detail)
+    _require_stopped(job)
     snapshots = {snapshot.step: snapshot for snapshot in read_snapshots(run_dir.root, run_dir.snapshots)}
     if step not in snapshots:
         raise _unknown_snapshot(job, step)

@@ -1,7 +1,8 @@
 """`rekindle cancel`, `drain`, `resume` and `delete`: change what becomes of jobs, named ones or all of a filter."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import typer
 
@@ -24,6 +25,7 @@ from rekindle_service.client import Client, Job, ProblemError
 _MAX_JOBS = 10_000  # that a filter selects
 _MAX_LINES = 20  # jobs that are reported one by one
 _MAX_LISTED = 10  # jobs that a question lists
+_MAX_DIGITS = 12  # of a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +89,51 @@ drain = _command(
     A job that runs saves at its next step. `rekindle resume` lets it continue.
     """,
 )
-resume = _command(
-    _Change(
-        Client.resume,
-        "Resume",
-        "Resuming",
-        "Resumed",
-        lambda job: job["intent"] != "run" if _is_live(job) else job["state"] != JobState.SUCCEEDED,
-    ),
+_RESUME = _Change(
+    lambda client, job_id: client.resume(job_id),
+    "Resume",
+    "Resuming",
+    "Resumed",
+    lambda job: job["intent"] != "run" if _is_live(job) else job["state"] != JobState.SUCCEEDED,
+)
+
+
+def resume(
+    context: typer.Context,
+    jobs: JobsArgument = None,
+    filter_line: FilterOption = None,
+    chosen: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="STEP|PATH",
+            help="Step of a snapshot, or path of a checkpoint of the script, as `rekindle snapshots` lists them. Later "
+            "ones are moved away. With one job. (default: the latest)",
+        ),
+    ] = None,
+    yes: YesOption = False,
+    output: OutputOption = "table",
+) -> None:
     """Release held jobs; continue ended ones from their latest snapshots.
 
     A filter selects no job that has succeeded: name it to run it again.
-    """,
-)
+    """
+    if chosen is not None and len(jobs or []) != 1:
+        raise typer.BadParameter("--from: name the one job that is to resume from it")
+    _apply(context, _resume_from(chosen), jobs or [], filter_line, output, yes=yes)
+    if chosen is not None and not chosen.isdecimal() and output == "table":
+        note("The script finds no newer checkpoint. Does it need a path? Give it {checkpoint} in --on-restart.")
+
+
+def _resume_from(chosen: str | None) -> _Change:
+    """``chosen`` is the path of a listed checkpoint, or the step of a snapshot."""
+    if chosen is None:
+        return _RESUME
+    by_step = chosen.isdecimal() and len(chosen) <= _MAX_DIGITS
+    origin: dict[str, Any] = {"snapshot": int(chosen)} if by_step else {"checkpoint": chosen}
+    return replace(_RESUME, request=lambda client, job_id: client.resume(job_id, **origin))
+
+
 delete = _command(
     _Change(Client.delete, "Delete", "Deleting", "Deleted", lambda job: not _is_live(job), deletes_files=True),
     """Delete finished jobs and their files.

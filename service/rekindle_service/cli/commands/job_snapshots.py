@@ -18,10 +18,11 @@ from rekindle_service.cli.context import JobArgument, connect, settings_of
 from rekindle_service.cli.help_and_errors import Command, CommandGroup
 from rekindle_service.cli.layout import Table
 from rekindle_service.cli.terminal import OutputOption, note, out, print_answer, print_line, working
-from rekindle_service.client import Job, ProblemError, Snapshot
+from rekindle_service.client import Checkpoint, Job, ProblemError, Snapshot
 from rekindle_service.config.home import Home
 
 _COLUMNS = ("STEP", "EPOCH", "SIZE", "VERIFIED", "RANKS", "TAKEN", "SCORE")
+_OWN_COLUMNS = ("CHECKPOINT OF THE SCRIPT", "AT", "SIZE", "AGE", "NOTE")
 _SUFFIXES = (".safetensors", ".pt")
 _FILE = Path("model.safetensors")
 _EXPORT_REJECTED = 2
@@ -48,16 +49,37 @@ snapshots = typer.Typer(
 
 @snapshots.command("list", cls=Command)
 def list_snapshots(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
-    """List the snapshots that a job can resume from.
+    """List what a job can resume from.
 
-    ``list`` may be omitted.
+    Snapshots, and checkpoints that the script itself wrote; `rekindle resume JOB --from STEP|PATH` continues from one
+    of them. ``list`` may be omitted.
     """
     with connect(context) as client:
-        answer = client.snapshots(client.find_job(job)["id"])
-    if not print_answer(output, answer["items"], (each["step"] for each in answer["items"])):
+        found = client.find_job(job)
+        answer, own = client.snapshots(found["id"]), found["checkpoints"]
+    listed = [*answer["items"], *own]
+    if print_answer(output, listed, [*(each["step"] for each in answer["items"]), *(each["path"] for each in own)]):
+        return
+    if answer["items"] or not own:
         out().print(Table(_COLUMNS, map(_row, answer["items"]), drop=("EPOCH", "RANKS")))
-        if answer["policy"] is not None:
-            note(f"taken {answer['policy']}")
+    if own:
+        out().print(Table(_OWN_COLUMNS, map(_own_row, own), drop=("SIZE",)))
+    if answer["policy"] is not None:
+        note(f"taken {answer['policy']}")
+
+
+def _own_row(own: Checkpoint) -> list[str]:
+    about = "about " if own["estimated"] else ""
+    position = [f"{about}{name} {number}" for name in ("epoch", "step") if (number := own[name]) is not None]
+    state = "" if own["complete"] else "incomplete"
+    loaded = "" if own["loaded"] is None else f"loaded by attempt {own['loaded']}"
+    return [
+        own["path"],
+        formatting.join(position, ", "),
+        formatting.size(own["bytes"]),
+        formatting.age(own["written_at"]),
+        formatting.join([state, loaded], ", "),
+    ]
 
 
 def _row(snapshot: Snapshot) -> list[str]:

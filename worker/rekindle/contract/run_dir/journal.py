@@ -42,6 +42,7 @@ class RecordType(StrEnum):
     RESUMED = "resumed"
     CHECKPOINT_LOADED = "checkpoint_loaded"
     CHECKPOINT_TORN = "checkpoint_torn"
+    CHECKPOINT_CHOSEN = "checkpoint_chosen"
     STOP_REQUESTED = "stop_requested"
     RANK_EXITED = "rank_exited"
     ATTEMPT_ENDED = "attempt_ended"
@@ -180,6 +181,19 @@ class CheckpointLoaded(AttemptRecord):
     """The script has loaded this checkpoint of its own; the last record of an attempt counts."""
 
     path: Line  # relative to the working directory where it is in it
+
+
+@_record(RecordType.CHECKPOINT_CHOSEN)
+class CheckpointChosen(Record):
+    """A user chose to resume the run from a checkpoint of the script's own; ``moved`` are newer ones, moved away.
+
+    ``missing``: it was gone or replaced by then, so that nothing was done.
+    """
+
+    run: Number
+    path: Line
+    moved: list[Line] = field(default_factory=list)
+    missing: bool = False
 
 
 @_record(RecordType.CHECKPOINT_TORN)

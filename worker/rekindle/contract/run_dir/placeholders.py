@@ -1,8 +1,9 @@
 """Placeholders in a job's arguments: checked at submit, filled in by the keeper when an attempt starts.
 
-``{snapshots}`` and ``{run}`` are directories, ``{job}`` and ``{attempt}`` id and number, ``{latest:GLOB}`` is the
-latest file or directory that matches, ``{exists:GLOB}`` a condition, and ``{{word}}`` the text ``{word}``. Other
-braces, such as those of JSON, and ``${…}`` of other tools are text.
+``{snapshots}`` and ``{run}`` are directories, ``{job}`` and ``{attempt}`` id and number, ``{checkpoint}`` is the latest
+complete checkpoint that the script has written, ``{latest:GLOB}`` the latest file or directory that matches,
+``{exists:GLOB}`` a condition, and ``{{word}}`` the text ``{word}``. Other braces, such as those of JSON, and ``${…}``
+of other tools are text.
 """
 
 import re
@@ -14,11 +15,13 @@ from pathlib import Path
 
 from rekindle.contract.files import read_json, write_json
 from rekindle.contract.job import JobSpec
+from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.script_files import Observations
 
-KNOWN = "{snapshots}, {run}, {job}, {attempt}, {latest:GLOB} and, in on_restart, {exists:GLOB}"
+KNOWN = "{snapshots}, {run}, {job}, {attempt}, {checkpoint}, {latest:GLOB} and, in on_restart, {exists:GLOB}"
 
-_NAMES = frozenset({"snapshots", "run", "job", "attempt"})
+_NAMES = frozenset({"snapshots", "run", "job", "attempt", "checkpoint"})
 _BODY = r"(?:latest|exists):[^{}]+|[A-Za-z_][A-Za-z0-9_]*"
 _PLACEHOLDER = re.compile(rf"(?<!\$)(?:\{{\{{(?P<literal>{_BODY})\}}\}}|\{{(?P<name>{_BODY})\}})")
 _CONDITION = re.compile(r"\{exists:([^{}]+)\}")
@@ -26,7 +29,7 @@ _MOVED_ASIDE = re.compile(r"\.torn-\d+$")
 
 
 class NoMatchError(Exception):
-    """No file matches the pattern of a ``{latest:…}``."""
+    """No file matches the pattern of a ``{latest:…}``, or there is no checkpoint."""
 
 
 def unknown_placeholders(arguments: Iterable[str], *, conditions: bool) -> list[str]:
@@ -101,6 +104,8 @@ class _Scope:
                 if latest is None:
                     raise NoMatchError(pattern)
                 return str(latest)
+            case "checkpoint":
+                return self._checkpoint()
             case "snapshots":
                 return str(self.run_dir.snapshots)
             case "run":
@@ -111,6 +116,13 @@ class _Scope:
                 return str(self.attempt)
             case _:  # refused at submit
                 return match[0]
+
+    def _checkpoint(self) -> str:
+        observed = read_record(self.run_dir.observed, Observations) or Observations()
+        own = [each for each in observed.checkpoints if each.complete and each.attempt and Path(each.path).exists()]
+        if not own:
+            raise NoMatchError("checkpoint")
+        return max(own, key=lambda each: each.age_order).path
 
 
 def _takes_a_value(argument: str) -> bool:

@@ -7,10 +7,14 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Annotated
 
 from rekindle.contract.run_dir.json_records import Amount, Count, JsonRecord, Line, PathText, Range
 
+_EPOCH = re.compile(r"(?<![a-z])(?:epoch|ep)[-_=]?(\d{1,9})(?!\d)", re.I)
+_STEP = re.compile(r"(?<![a-z])(?:(?:global_?)?step|iter|iteration)[-_=]?(\d{1,9})(?!\d)|^checkpoint-(\d{1,9})$", re.I)
+_NUMBER = re.compile(r"\d{1,18}")
 _VARYING = re.compile(r"(?<=tmp)[a-z0-9_]{8}|\d+")
 
 
@@ -47,6 +51,14 @@ class Checkpoint(JsonRecord):
     loaded: int | None = None  # the latest attempt that loaded it
     lacks: str | None = None  # pattern of a file that the directory lacks and the one before has
     files: list[str] = field(default_factory=list)  # names below ``path`` where that is a directory
+    step: Count | None = None
+    epoch: Count | None = None
+    estimated: bool = False  # step and epoch are those that were printed last before it was found
+
+    @property
+    def age_order(self) -> tuple[float, list[int]]:
+        """A key that is greater for newer ones: in the same tick of the clock by the numbers in the path."""
+        return self.written_at, [int(number) for number in _NUMBER.findall(self.path)]
 
     def paths(self) -> list[str]:
         """Paths of all files of the checkpoint."""
@@ -72,9 +84,30 @@ class Observations(JsonRecord):
         return [each for each in self.checkpoints if each.attempt == attempt and each.complete]
 
 
+def is_unchanged(checkpoint: Checkpoint) -> bool:
+    """Whether the checkpoint is still there as it was found; of a directory, whether it is there. Raises OSError."""
+    try:
+        stat = Path(checkpoint.path).lstat()
+    except FileNotFoundError:
+        return False
+    if checkpoint.files:
+        return S_ISDIR(stat.st_mode)
+    return S_ISREG(stat.st_mode) and (stat.st_size, stat.st_mtime_ns / 1e9) == (
+        checkpoint.bytes,
+        checkpoint.written_at,
+    )
+
+
 def name_pattern(name: str) -> str:
     """A pattern that all checkpoints of a script share, such as ``epoch=3.ckpt`` and ``epoch=14.ckpt``."""
     return _VARYING.sub("#", name)
+
+
+def position_in_name(path: str) -> dict[str, int]:
+    """The step and the epoch that the last name in ``path`` states, such as ``epoch=3-step=1200.ckpt``."""
+    name = path.rpartition("/")[2]
+    found = {"epoch": _EPOCH.search(name), "step": _STEP.search(name)}
+    return {kind: int(match[match.lastindex or 0]) for kind, match in found.items() if match is not None}
 
 
 def shown_path(path: str, code: Path) -> str:

@@ -9,16 +9,26 @@ All of it is bounded: in the files that are listed, in the checkpoints that are 
 """
 
 import os
+import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.script_files import Checkpoint, Observations, name_pattern, shown_path
+from rekindle.contract.run_dir.script_files import (
+    Checkpoint,
+    Observations,
+    is_unchanged,
+    name_pattern,
+    position_in_name,
+    shown_path,
+)
+from rekindle.contract.safe_open import open_regular
 from rekindle.keeper.observers.checkpoint_files import (
     CHECKPOINT_DIRECTORY,
     MAX_FILES_IN_CHECKPOINT,
@@ -144,7 +154,7 @@ class CheckpointTracker:
     def _drop_deleted(self) -> None:
         """Forget deleted checkpoints and all but the latest."""
         kept = [each for each in self.observed.checkpoints if os.path.lexists(each.path)]
-        self.observed.checkpoints = sorted(kept, key=lambda each: -each.written_at)[:MAX_CHECKPOINTS]
+        self.observed.checkpoints = sorted(kept, key=_age_order, reverse=True)[:MAX_CHECKPOINTS]
 
     def _store(self, *, durable: bool) -> None:
         """Store what is observed; what does not fit on a full disk is stored by the next call."""
@@ -213,9 +223,15 @@ class CheckpointTracker:
                 attempt=self._attempt,
                 complete=all(complete for _, complete in formats) and shards_complete(files),
                 files=[entry.path[len(path) + 1 :] for entry in files],
+                **self._position(path),
             )
         )
         self._first_save_at = min(self._first_save_at, written_at)
+
+    def _position(self, path: str) -> dict[str, Any]:
+        """Step and epoch by the name, else by what was printed last."""
+        named, seen = position_in_name(path), self.observed
+        return named or {"step": seen.estimated_step, "epoch": seen.estimated_epoch, "estimated": True}
 
     def _replace(self, checkpoint: Checkpoint) -> None:
         others = []
@@ -234,10 +250,10 @@ class CheckpointTracker:
         directories = [each for each in self.observed.checkpoints if each.files and each.complete]
         for latest in directories:
             family = [each for each in directories if path_pattern(each.path) == path_pattern(latest.path)]
-            older = [each for each in family if each.written_at < latest.written_at]
-            before = max(older, key=_written_at, default=None)
+            older = [each for each in family if each.age_order < latest.age_order]
+            before = max(older, key=_age_order, default=None)
             is_recent = latest.attempt == self._attempt and latest.written_at > time.time() - _RECENT
-            if before is not None and is_recent and latest is max(family, key=_written_at):
+            if before is not None and is_recent and latest is max(family, key=_age_order):
                 lacking = set(map(name_pattern, before.files)) - set(map(name_pattern, latest.files))
                 latest.lacks = min(lacking, default=None)
                 latest.complete = not lacking
@@ -254,8 +270,8 @@ class CheckpointTracker:
         self._first_save_at = float("inf")
 
 
-def _written_at(checkpoint: Checkpoint) -> float:
-    return checkpoint.written_at
+def _age_order(checkpoint: Checkpoint) -> tuple[float, list[int]]:
+    return checkpoint.age_order
 
 
 def move_torn(run_dir: RunDir, watch: Sequence[str] = ()) -> list[tuple[Checkpoint, str]]:
@@ -279,6 +295,54 @@ def move_torn(run_dir: RunDir, watch: Sequence[str] = ()) -> list[tuple[Checkpoi
                 Path(checkpoint.path).rename(target)
                 moved.append((checkpoint, target))
     return moved
+
+
+def move_newer_away(run_dir: RunDir, chosen: str, run: int) -> list[str] | None:
+    """Let the script find no checkpoint newer than ``chosen``; the paths that were moved, None where it is gone.
+
+    Newer ones in its directory, or elsewhere of the same name pattern, move into the run directory, or where they are
+    outside of it, into a hidden directory next to them. A name without a number, such as ``last.pt``, becomes a copy
+    of the chosen one where both are files of the same format and nearly the same size; a link to a moved one then leads
+    to the chosen one. Call it while nothing of the job runs. Nothing is deleted, and repeating it is harmless. Raises
+    OSError.
+    """
+    observed = read_record(run_dir.observed, Observations) or Observations()
+    checkpoint = next((each for each in observed.checkpoints if each.path == chosen), None)
+    if checkpoint is None or not is_unchanged(checkpoint):
+        return None
+    directory, moved = chosen.rpartition("/")[0], []
+    for each in observed.checkpoints:
+        is_beside = each.path.rpartition("/")[0] == directory or name_pattern(each.path) == name_pattern(chosen)
+        if is_beside and each.age_order > checkpoint.age_order and not Path(each.path).is_symlink():
+            is_inside = each.path.startswith(f"{run_dir.root}/")
+            aside = run_dir.root / f"moved-away-{run}" if is_inside else Path(each.path).parent / f".moved-away-{run}"
+            aside.mkdir(exist_ok=True)
+            with suppress(FileNotFoundError):
+                Path(each.path).rename(_free_name(str(aside / Path(each.path).name)))
+                moved.append(each.path)
+                if _is_alias(each, checkpoint):
+                    _copy_file(Path(chosen), Path(each.path))
+    for entry in Path(directory).iterdir():
+        if entry.is_symlink() and str(entry.parent / entry.readlink()) in moved:
+            entry.unlink()
+            entry.symlink_to(Path(chosen).name)
+    return moved
+
+
+def _is_alias(newer: Checkpoint, chosen: Checkpoint) -> bool:
+    """Whether the name is that of the latest checkpoint, whichever it is, and had the content that ``chosen`` has."""
+    name = newer.path.rpartition("/")[2]
+    similar = abs(newer.bytes - chosen.bytes) <= chosen.bytes / 100
+    return name_pattern(name) == name and newer.kind == chosen.kind and similar and not (newer.files or chosen.files)
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    part = target.parent / f".{target.name}.part"
+    with open_regular(source) as file, part.open("wb") as copy:
+        shutil.copyfileobj(file, copy)
+        copy.flush()
+        os.fsync(copy.fileno())
+    part.replace(target)
 
 
 def _torn_names(path: str) -> list[str]:

@@ -85,14 +85,17 @@ export class JobButtons {
     if (this.#job) this.show(this.#job);
   }
 
-  /** @param {number} step of the snapshot to continue from */
-  confirmResume(step) {
+  /** @param {number | string} chosen step of the snapshot to continue from, or path of a checkpoint of the script */
+  confirmResume(chosen) {
+    const isStep = typeof chosen === "number";
     this.#confirm({
-      title: `Resume from step ${count(step)}?`,
-      consequence: "The job returns to the queue and continues from this snapshot. Later snapshots are quarantined, and deleted once the job has passed them again.",
+      title: `Resume from ${isStep ? `step ${count(chosen)}` : chosen}?`,
+      consequence: isStep
+        ? "The job returns to the queue and continues from this snapshot. Later snapshots are quarantined, and deleted once the job has passed them again."
+        : "The job returns to the queue. Newer checkpoints in its directory are moved away, so that the script finds none of them; {checkpoint} in the arguments of a restart is its path.",
       yes: "Resume from here",
       possible: canResumeFrom,
-      run: ({ id }) => call("POST /jobs/{job_id}/resume", { job_id: id }, { snapshot: step }),
+      run: ({ id }) => call("POST /jobs/{job_id}/resume", { job_id: id }, isStep ? { snapshot: chosen } : { checkpoint: chosen }),
     });
   }
 

@@ -241,7 +241,7 @@ function showJob(next) {
   actions.show(next);
   void markSeen(next);
   showSubmitted(next);
-  showCheckpoints(next);
+  showCheckpoints(next, (path) => actions.confirmResume(path));
   snapshots.setJob(next);
   axis.setJob(next);
   byId("stack-open").hidden = next.state !== "running";

@@ -90,19 +90,27 @@ function button(focus, text, label, onclick) {
 
 everySecond(() => byId("snapshots-panel").querySelectorAll("time").forEach((node) => setText(node, ago(node.dateTime))));
 
-/** @param {Job} job */
-export function showCheckpoints({ checkpoints }) {
-  byId("checkpoints-card").hidden = checkpoints.length === 0;
-  patchChildren(byId("checkpoints"), checkpoints.map(item));
+/** @param {Job} job @param {(path: string) => void} onResume */
+export function showCheckpoints(job, onResume) {
+  byId("checkpoints-card").hidden = job.checkpoints.length === 0;
+  patchChildren(byId("checkpoints"), job.checkpoints.map((each) => item(job, each, onResume)));
 }
 
-/** @param {Checkpoint} checkpoint */
-function item({ path, kind, bytes: size, written_at: writtenAt, attempt, complete, loaded }) {
-  const facts = [bytes(size), kind, attempt ? `attempt ${attempt}` : "older than the job", ...(loaded ? [`loaded by attempt ${loaded}`] : [])];
+/** @param {Job} job @param {Checkpoint} checkpoint @param {(path: string) => void} onResume */
+function item(job, { path, kind, bytes: size, written_at: writtenAt, attempt, complete, loaded, step, epoch, estimated }, onResume) {
+  const about = estimated ? "about " : "";
+  const position = [...(epoch === null ? [] : [`${about}epoch ${count(epoch)}`]), ...(step === null ? [] : [`${about}step ${count(step)}`])];
+  const facts = [...position, bytes(size), kind, ...(attempt ? [`attempt ${attempt}`] : []), ...(loaded ? [`loaded by attempt ${loaded}`] : [])];
   return h(
     "li",
     {},
     h("div", { class: "snapshot-head" }, h("bdi", {}, path), complete ? null : h("span", { class: "late" }, "incomplete")),
     h("p", { class: "muted" }, `${facts.join(" · ")} · `, timeNode(writtenAt)),
+    h(
+      "div",
+      { class: "links" },
+      complete && canResumeFrom(job) && button(`resume-${path}`, "Resume from here", `Resume from ${path}`, () => onResume(path)),
+      !path.startsWith("/") && h("a", { href: urlOf("GET /jobs/{job_id}/checkpoint.zip", { job_id: job.id, path }), download: true, "aria-label": `Download ${path}` }, "Download"),
+    ),
   );
 }
