@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -67,11 +68,16 @@ def test_keys_filter_jobs_open_one_follow_its_log_and_return(served_home: Path, 
         window.await_text(b"filter: FINDME")
         window.type(b"\r\r")
         window.await_text(b"HEARTBEAT")
-        window.type(b"l")
-        window.await_text(b"loss 0.125")
-        assert _LEAVES_SCREEN in window.seen
-        window.process.send_signal(signal.SIGINT)
-        window.await_text(b"HEARTBEAT")
+        for leave in (
+            lambda: window.process.send_signal(signal.SIGINT),
+            partial(window.type, b"q"),
+            partial(window.type, b"\x1b"),
+        ):
+            window.type(b"l")
+            window.await_text(b"loss 0.125")
+            assert _LEAVES_SCREEN in window.seen
+            leave()
+            window.await_text(b"HEARTBEAT")
         window.type(b"q")
         assert window.process.wait(timeout=30) == 0
     assert b"Traceback" not in window.seen

@@ -271,3 +271,24 @@ def test_a_wrong_receiver_is_refused_without_showing_its_secret(home: Path) -> N
     assert "notify.0.url" in done.stderr
     assert "must begin with https://" in done.stderr
     assert _SECRET not in done.stderr
+
+
+def test_a_person_is_notified_of_their_own_jobs_as_their_chat_takes_it(store: Store, hook: Hook) -> None:
+    chat = webhook(hook, secret=None, format="slack", owner="ann")
+    with notifying(store, chat):
+        for name, owner in (("other", "bob"), ("cnn", "ann"), ("nobody's", None), ("vit", "ann")):
+            store.add_job(a_job(name=name, owner=owner))
+        until(lambda: len(hook.posts) == 2, "both jobs of ann are notified")
+    assert [post.content["text"].split()[0] for post in hook.posts] == ["cnn", "vit"]
+    assert "Rekindle-Signature" not in hook.posts[0].headers
+
+
+def test_doctor_says_which_channel_takes_a_test(home: Path, hook: Hook) -> None:
+    hook.answers = [403]
+    targets = [{"url": hook.url, "secret": _SECRET}, {"command": ["/bin/true"], "owner": "ann"}]
+    done = rekindle(home, "doctor", "--notify", "-o", "json", variables={"REKINDLE_NOTIFY": json.dumps(targets)})
+    refused, taken = json.loads(done.stdout)
+    assert (done.returncode, refused["level"], taken["level"]) == (1, "problem", "ok")
+    assert "HTTP 403" in refused["detail"]
+    assert hook.posts[0].content["event"] == "test"
+    assert _SECRET not in done.stdout

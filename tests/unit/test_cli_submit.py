@@ -20,6 +20,7 @@ from rekindle_service.cli.job_request import (
     environment,
     job_fields,
     parse_ranks,
+    parse_seconds,
     require_order,
     split_arguments,
     target_and_args,
@@ -133,6 +134,22 @@ def test_ranks_are_a_number_or_a_range_that_the_server_validates() -> None:
     for text in ("", "two", "1:", ":4", "1:2:3", "1.5"):
         with pytest.raises(typer.BadParameter, match="MIN:MAX"):
             parse_ranks(text)
+
+
+def test_a_time_is_seconds_or_has_units() -> None:
+    texts = ("90", "45s", "30m", "2h", "1.5d", "1h30m", "2H", "0.5", "10min")
+    assert [parse_seconds(text) for text in texts] == [90, 45, 1800, 7200, 129600, 5400, 7200, 0.5, 600]
+    for text in ("", "h", "two", "1:30", "-1", "30m1h", "1e3", "5 h"):
+        with pytest.raises(typer.BadParameter, match="as in 90, 30m, 2h"):
+            parse_seconds(text)
+
+
+def test_gpus_are_ranks_on_cuda_and_contradict_nothing() -> None:
+    assert job_fields({"gpus": 4}) == {"ranks": 4, "device": "cuda"}
+    assert job_fields({"gpus": 4, "ranks": 4, "device": "cuda"}) == {"ranks": 4, "device": "cuda"}
+    for other in ({"ranks": 2}, {"ranks": {"min": 1, "max": 4}}, {"device": "cpu"}):
+        with pytest.raises(typer.BadParameter, match=f"--gpus 4 means --{next(iter(other))}"):
+            job_fields({"gpus": 4, **other})
 
 
 def test_a_number_of_processes_that_torchrun_finds_out_is_refused_with_the_right_command() -> None:

@@ -14,7 +14,7 @@ from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle_service.config.notification_targets import EventType, NotificationTarget
 from rekindle_service.config.settings import Settings
 from rekindle_service.notifications.channels import DeliveryResult, delivery_of, hook_environment, signature
-from rekindle_service.notifications.payload import build_payload, event_type
+from rekindle_service.notifications.payload import build_payload, chat_message, event_type
 from rekindle_service.store.tables import Event
 
 _SECRET = "a secret of the tests"
@@ -166,3 +166,25 @@ def test_a_receiver_is_named_once() -> None:
     twice = NotificationTarget(command=("/bin/true",))
     with pytest.raises(ValidationError, match="names a receiver twice"):
         Settings(notify=(twice, twice.model_copy(update={"events": (EventType.FAILED,)})))
+
+
+def test_a_chat_gets_a_message_that_mentions_nobody() -> None:
+    outcome = Outcome(OutcomeClass.USER_ERROR, "<!channel> @everyone \x1b[31m*bold* failed")
+    job = a_job(id="abcdefghij", name="cnn", number=3, owner="ann", state="failed", outcome=outcome.to_json())
+    payload = build_payload(event(from_state="running", to_state="failed"), EventType.FAILED, job, [])
+    slack, discord = (json.loads(chat_message(payload, chat)) for chat in ("slack", "discord"))
+    assert slack == {"text": "cnn (#3) failed: &lt;!channel&gt; @everyone *bold* failed"}
+    assert discord["content"] == "cnn (#3) failed: <!channel\\> @everyone \\*bold\\* failed"
+    assert discord["allowed_mentions"] == {"parse": []}
+
+
+def test_a_channel_of_a_person_is_another_than_that_of_all() -> None:
+    channels = [NotificationTarget(url="https://h/x", secret=_SECRET, owner=owner) for owner in (None, "ann", "bob")]
+    assert len({each.key for each in channels}) == 3
+    for wrong in (
+        {"command": ("/bin/true",), "format": "slack"},
+        {"url": "https://h/x"},
+        {"url": "https://h/x", "format": "irc"},
+    ):
+        with pytest.raises(ValidationError):
+            NotificationTarget(**wrong)

@@ -170,6 +170,7 @@ AXES = [
     (["iter 10: loss 1", "iter 20: loss 1", "iter 30: loss 1"], [10, 20, 30]),
     (["Epoch 4 loss 1", "Epoch 5 loss 1", "Epoch 6 loss 1"], [4, 5, 6]),
     (["loss: 3", "loss: 2", "loss: 1"], [1, 2, 3]),
+    ([f"epoch {epoch} | batch 50 | loss 1" for epoch in (1, 2, 3)], [50, 100, 150]),
     ([f"Epoch: [{epoch}][ {step}/50] Loss 1" for epoch in (0, 1) for step in (10, 40)], [10, 40, 60, 90]),
     ([f"[{epoch},  {step}] loss: 1.5" for epoch in (1, 2) for step in (10, 40)], [10, 40, 50, 80]),
     ([f" 45%|#| {step}/50 [00:10<00:12, 4.1it/s, loss=1]" for _ in "12" for step in (10, 40)], [10, 40, 60, 90]),

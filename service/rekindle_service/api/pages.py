@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from starlette.responses import RedirectResponse
 from starlette.templating import Jinja2Templates
 
-from rekindle.contract.job_options import OptionGroup, job_options
+from rekindle.contract.job_options import job_options
 from rekindle_service.api.auth import IdentityDep, address_of, is_same_origin, refuse_wrong_token
 from rekindle_service.api.dependencies import AppStateDep, ReadableBy, resolve_job
 from rekindle_service.api.problems import ApiError
@@ -35,7 +35,7 @@ _TEMPLATES = Jinja2Templates(
 _TEMPLATES.env.globals.update(
     static_url=page_files().url,
     bundle_url=page_files().bundle_url,
-    job_options=lambda group: [each for each in job_options() if each.group is OptionGroup[group]],
+    job_options=lambda *groups: [each for each in job_options() if each.group.name in groups],
     option_table=lambda: [
         {
             "path": each.path,

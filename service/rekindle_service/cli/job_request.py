@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import shlex
 from collections.abc import Callable, Collection, Mapping
 from itertools import islice
@@ -13,6 +14,13 @@ from rekindle.contract.job_options import JobOption, Widget, job_options
 from rekindle_service.cli.job_interpreter import interpreter
 from rekindle_service.client import Client
 
+SECONDS = "SECONDS"
+"""Metavariable of the options that are a time."""
+
+_SCALES = (86400, 3600, 60, 1)
+_DURATION = re.compile("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in ("d", "h", "m(?:in)?", "s?")))
+_GPUS_HELP = "GPUs, each with a rank: short for --device cuda --ranks N. (default: as --ranks and --device say)"
+
 OWN_FLAGS = {"--follow", *(each.flag for each in job_options() if each.only_ours and each.widget is Widget.TICK)}
 OWN_OPTIONS = {"--nproc_per_node", "--nproc-per-node", *OWN_FLAGS, *(o.flag for o in job_options() if o.only_ours)}
 """Options that scripts hardly ever have."""
@@ -23,7 +31,9 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(command)
     own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
     options = [_parameter(each) for each in job_options() if not each.is_argument]
-    vars(command)["__signature__"] = signature.replace(parameters=[*own, *options])
+    gpus = Annotated[int | None, typer.Option("--gpus", min=1, metavar="N", help=_GPUS_HELP)]
+    short = inspect.Parameter("gpus", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=gpus)
+    vars(command)["__signature__"] = signature.replace(parameters=[*own, short, *options])
     return command
 
 
@@ -32,12 +42,13 @@ def _parameter(option: JobOption) -> inspect.Parameter:
     default = f"(default: {option.without})" if option.without else ""
     found = typer.Option(
         option.flag,
-        rich_help_panel=option.group,
+        rich_help_panel=None if option.common else option.group,
         metavar=option.metavar or "|".join(option.choices) or None,
         help=" ".join(filter(None, (option.help, option.in_shell, "Repeatable." if repeated else "", default))),
-        parser=interpreter if option.name == "python" else _PARSERS.get(option.widget),
+        parser=_parser(option),
     )
-    kind = list[str] if repeated else option.kind if option.widget in (Widget.NUMBER, Widget.TICK) else str
+    is_text = option.widget not in (Widget.NUMBER, Widget.TICK)
+    kind = list[str] if repeated else str if is_text or option.metavar == SECONDS else option.kind
     by_name = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(option.parameter, by_name, default=None, annotation=Annotated[kind | None, found])
 
@@ -51,12 +62,26 @@ def parse_ranks(text: str) -> int | dict[str, int]:
         raise typer.BadParameter(f"must be a number or MIN:MAX, as in 2 or 1:4, not {text!r}") from None
 
 
-_PARSERS = {Widget.RANGE: parse_ranks}
+def parse_seconds(text: str) -> float:
+    """``90``, ``45s``, ``30m``, ``2h``, ``1.5d`` or ``1h30m``."""
+    parts = _DURATION.fullmatch(text.strip().lower())
+    if parts is None or not text.strip():
+        raise typer.BadParameter(f"must be seconds, or a time as in 90, 30m, 2h or 1d, not {text!r}")
+    return sum(float(number) * scale for number, scale in zip(parts.groups(default="0"), _SCALES, strict=True))
+
+
+def _parser(option: JobOption) -> Callable[[str], Any] | None:
+    if option.metavar == SECONDS:
+        return parse_seconds
+    if option.widget is Widget.RANGE:
+        return parse_ranks
+    return interpreter if option.name == "python" else None
 
 
 def job_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the request that options set; ``parameters`` are those of the command line."""
     fields: dict[str, Any] = {}
+    parameters = {**parameters, **_gpus(parameters)}
     for option in job_options():
         value = parameters.get(option.parameter)
         if value in (None, [], ()):
@@ -70,6 +95,17 @@ def job_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
         section = fields.setdefault(option.section, {}) if option.section else fields
         section[option.name] = value
     return fields
+
+
+def _gpus(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that ``--gpus`` stands for. Raises BadParameter where one of them is given and says otherwise."""
+    if (gpus := parameters.get("gpus")) is None:
+        return {}
+    meant = {"ranks": gpus, "device": "cuda"}
+    for name, value in meant.items():
+        if parameters.get(name) not in (None, value):
+            raise typer.BadParameter(f"--gpus {gpus} means --{name} {value}: pass it without --{name}, or both others")
+    return meant
 
 
 def with_job_ids(fields: dict[str, Any], client: Client) -> dict[str, Any]:

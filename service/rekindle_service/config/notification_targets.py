@@ -3,7 +3,7 @@
 import hashlib
 import json
 from enum import StrEnum
-from typing import Self
+from typing import Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
@@ -27,13 +27,18 @@ class EventType(StrEnum):
     STRAGGLER = "straggler"  # the other ranks wait for one rank
     FAULT_INJECTED = "fault_injected"  # on request, by `rekindle chaos` or the page
     SNAPSHOT_SKIPPED = "snapshot_skipped"  # a damaged or missing snapshot, for another one
+    TEST = "test"  # on request, by `rekindle doctor --notify`; each channel gets it
 
 
 class NotificationTarget(BaseModel, extra="forbid", frozen=True):
     """One table ``[[notify]]``: a webhook (``url`` and ``secret``) or a ``command``, and the events that it gets."""
 
     url: str | None = None
+    format: Literal["json", "slack", "discord"] = "json"
+    """What a webhook gets: the signed payload, or a message as Slack or Discord takes it, which needs no secret."""
     secret: SecretStr | None = None
+    owner: str | None = Field(None, min_length=1)
+    """Only events of jobs of this person."""
     command: tuple[str, ...] | None = None
     events: tuple[EventType, ...] = (
         EventType.ATTEMPT_FAILED,
@@ -63,7 +68,10 @@ class NotificationTarget(BaseModel, extra="forbid", frozen=True):
     def _is_of_one_kind(self) -> Self:
         if (self.url is None) == (self.command is None):
             raise ValueError("exactly one of url and command must be given")
-        if self.url is not None and (self.secret is None or len(self.secret.get_secret_value()) < _MIN_SECRET):
+        if self.url is None and self.format != "json":
+            raise ValueError(f"format {self.format!r} is that of a webhook: give its url")
+        is_signed = self.url is not None and (self.format == "json" or self.secret is not None)
+        if is_signed and (self.secret is None or len(self.secret.get_secret_value()) < _MIN_SECRET):
             raise ValueError(f"a url needs a secret of at least {_MIN_SECRET} characters, which signs what is sent")
         return self
 
@@ -75,5 +83,5 @@ class NotificationTarget(BaseModel, extra="forbid", frozen=True):
     @property
     def key(self) -> str:
         """The same as long as it is the same channel, whatever its events; reveals no secret."""
-        identity = json.dumps([self.url, self.command])
+        identity = json.dumps([self.url, self.command, *([] if self.owner is None else [self.owner])])
         return hashlib.sha256(identity.encode()).hexdigest()[:16]

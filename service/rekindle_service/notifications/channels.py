@@ -18,7 +18,7 @@ import httpx2
 
 from rekindle.contract.environment import EVENT, EVENT_ID, EVENT_JSON, JOB_ID
 from rekindle_service.config.notification_targets import NotificationTarget
-from rekindle_service.notifications.payload import Payload
+from rekindle_service.notifications.payload import Payload, chat_message
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _TRANSIENT = (408, 425, 429)  # statuses that ask for a retry
@@ -43,10 +43,10 @@ class Delivery:
 
 
 class Webhook:
-    """Precondition: ``target`` has a url, and therefore a secret. ``deliver`` runs in one thread."""
+    """Precondition: ``target`` has a url. ``deliver`` runs in one thread."""
 
     def __init__(self, target: NotificationTarget) -> None:
-        self._url = target.url or ""
+        self._url, self._format = target.url or "", target.format
         self._secret = target.secret.get_secret_value().encode() if target.secret is not None else b""
         self._http = httpx2.Client(
             timeout=target.time_limit,
@@ -60,10 +60,12 @@ class Webhook:
             "User-Agent": "rekindle",
             "Rekindle-Event": payload.type.value,
             "Rekindle-Event-Id": payload.id,
-            **signature(self._secret, payload.body, int(time.time())),
         }
+        body = payload.body if self._format == "json" else chat_message(payload, self._format)
+        if self._secret:
+            headers |= signature(self._secret, body, int(time.time()))
         try:
-            with self._http.stream("POST", self._url, content=payload.body, headers=headers) as response:
+            with self._http.stream("POST", self._url, content=body, headers=headers) as response:
                 return delivery_of(response.status_code)
         except httpx2.HTTPError as error:
             return Delivery(DeliveryResult.RETRY, type(error).__name__)
@@ -134,6 +136,11 @@ class CommandHook:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def channel_of(target: NotificationTarget) -> Webhook | CommandHook:
+    """The channel that serves a table of the settings."""
+    return CommandHook(target) if target.url is None else Webhook(target)
 
 
 def hook_environment(payload: Payload, environment: Mapping[str, str]) -> dict[str, str]:

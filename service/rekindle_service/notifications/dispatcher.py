@@ -9,7 +9,7 @@ import structlog
 
 from rekindle.contract.backoff import exponential_backoff
 from rekindle_service.config.notification_targets import NotificationTarget
-from rekindle_service.notifications.channels import CommandHook, Delivery, DeliveryResult, Webhook
+from rekindle_service.notifications.channels import Delivery, DeliveryResult, channel_of
 from rekindle_service.notifications.payload import Payload, build_payload, event_type
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Event
@@ -31,7 +31,7 @@ class Dispatcher:
 
     def __init__(self, store: Store, target: NotificationTarget) -> None:
         self._store, self._target = store, target
-        self._channel = CommandHook(target) if target.url is None else Webhook(target)
+        self._channel = channel_of(target)
         self._cursor: int | None = None  # id of the last event that needs no delivery any more
         self._last_error = ""
         self._stopping = threading.Event()
@@ -80,7 +80,10 @@ class Dispatcher:
         kind = event_type(event)
         if kind is None or kind not in self._target.events:
             return None
-        return build_payload(event, kind, self._store.job(event.job_id), self._store.attempts(event.job_id))
+        job = self._store.job(event.job_id)
+        if self._target.owner is not None and (job is None or job.owner != self._target.owner):
+            return None
+        return build_payload(event, kind, job, self._store.attempts(event.job_id))
 
     def _deliver_with_retry(self, payload: Payload, expires_at: float) -> bool:
         """Try until it is delivered, rejected or expired; False when the server stops before."""

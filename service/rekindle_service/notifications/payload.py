@@ -1,6 +1,8 @@
 """What a notification about an event contains, and how its delivery to a channel ended. Pure."""
 
 import json
+import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,6 +12,7 @@ from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.attempt_history import AttemptSummary
 from rekindle.contract.states import HOLDING_SLOTS, JobState
 from rekindle_service.config.notification_targets import EventType
+from rekindle_service.sanitize import strip_control
 from rekindle_service.store.tables import Event, Job
 
 _MAX_MESSAGE = 2000  # characters of a message
@@ -72,6 +75,26 @@ def build_payload(event: Event, kind: EventType, job: Job | None, attempts: Sequ
         "outcome": _shown(_outcome(event, kind, job, attempts)),
     }
     return Payload(identity, kind, event.job_id, json.dumps(body).encode())
+
+
+def probe_payload() -> Payload:
+    """A payload that shows whether a channel works."""
+    identity = f"test-{time.time_ns()}"
+    reason = "a test by `rekindle doctor --notify`"
+    body = {"id": identity, "event": EventType.TEST.value, "reason": reason, "job": {"name": "test", "number": 0}}
+    return Payload(identity, EventType.TEST, "", json.dumps(body).encode())
+
+
+def chat_message(payload: Payload, chat: str) -> bytes:
+    """The payload as a message for people: ``digits (#12) failed: RuntimeError …``. Nobody is mentioned by it."""
+    body = json.loads(payload.body)
+    job, outcome = body["job"], body.get("outcome") or {}
+    why = strip_control(outcome.get("message") or body["reason"])
+    text = f"{job['name']} (#{job['number']}) {payload.type.value.replace('_', ' ')}: {why}"[:_MAX_MESSAGE]
+    if chat == "slack":
+        return json.dumps({"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}).encode()
+    plain = re.sub(r"([\\*_~`|>])", r"\\\1", text)[:_MAX_MESSAGE]
+    return json.dumps({"content": plain, "allowed_mentions": {"parse": []}}).encode()
 
 
 def _outcome(

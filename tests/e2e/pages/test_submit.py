@@ -19,6 +19,9 @@ from rekindle_service.client import Client
 def form(page: Page) -> Page:
     page.goto("/submit")
     expect(page.locator("main")).to_have_attribute("aria-busy", "false")
+    expect(page.get_by_role("button", name="Submit the job")).to_be_in_viewport()
+    expect(page.get_by_label("Priority")).to_be_hidden()
+    page.get_by_text("Advanced:").click()
     return page
 
 
@@ -139,6 +142,7 @@ def test_several_values_of_a_parameter_make_an_experiment_which_can_be_varied_ag
 def test_restarts_and_what_is_copied_can_be_chosen(form: Page, watcher: Watcher) -> None:
     watcher.expect("422")
     form.get_by_label("Script", exact=True).fill("/project/train.py")
+    form.get_by_text("More: environment").click()
     form.get_by_label("Append on restart").fill("--resume '{latest:*.pt}' {newest}")
     form.get_by_label("Exclude", exact=True).fill("data/\n*.bin\n")
     form.get_by_label("Exclude what").check()

@@ -62,6 +62,7 @@ class JobOption:
     only_ours: bool = False  # scripts hardly ever have an option of this name: after the script it is a mistake
     varies: bool = False  # an experiment may give it several values
     needs_code: bool = False  # no recipe has it
+    common: bool = False  # people set it often: a form and a help show it before all others
     help: str = ""  # what it sets: the text below the field
     name: str = ""  # of the field in a request
     section: str = ""  # field of the request that contains it
@@ -259,7 +260,7 @@ class SlurmOptions(JsonRecord):
 class RequestOptions(JsonRecord):
     """Options that a request has, and that the server turns into other fields of ``JobSpec``."""
 
-    name: str | None = _in_queue(None, "the name of the script, module or recipe", label="Job name")
+    name: str | None = _in_queue(None, "the name of the script, module or recipe", label="Job name", common=True)
     """Name of the job, at most 200 characters."""
     hold: bool = _in_queue(False, label="On hold", only_ours=True)
     """Hold the job in the queue until it is resumed."""
@@ -272,7 +273,13 @@ class RequestOptions(JsonRecord):
     )
     """Absolute path of the Python interpreter of the ranks."""
     ranks: int = _in_ranks(
-        1, widget=Widget.RANGE, metavar="N|MIN:MAX", examples=[2, {"min": 1, "max": 4}], only_ours=True, varies=True
+        1,
+        widget=Widget.RANGE,
+        metavar="N|MIN:MAX",
+        examples=[2, {"min": 1, "max": 4}],
+        only_ours=True,
+        varies=True,
+        common=True,
     )
     """Number of ranks (processes), or a minimum and a maximum, which make the job elastic."""
     slurm: bool = _in_slurm(False)
@@ -314,7 +321,7 @@ class JobOptions(JsonRecord):
     min_nodes: int = 1
     slurm: SlurmOptions | None = None  # runs on Slurm, where it is given
     device: str = _in_ranks(
-        "auto", metavar="auto|cpu|cuda|SLOTS", examples=["auto", "cuda", "cuda:5,cuda:6"], varies=True
+        "auto", metavar="auto|cpu|cuda|SLOTS", examples=["auto", "cuda", "cuda:5,cuda:6"], varies=True, common=True
     )  # once accepted, not "auto"
     """`auto` (GPUs where the machine has any, else CPU slots), `cpu`, `cuda`, or the slots to choose from."""
     devices_per_rank: int = _in_ranks(1, limits={"ge": 1, "le": MAX_RANKS}, only_ours=True, varies=True)

@@ -15,6 +15,7 @@ from rekindle_service.cli.formatting import job_name, number_of
 from rekindle_service.cli.job_interpreter import shell_python
 from rekindle_service.cli.layout import harmless, paragraph
 from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, counted, out, print_answer, working
+from rekindle_service.config.notification_targets import NotificationTarget
 from rekindle_service.config.settings import Settings
 from rekindle_service.sanitize import strip_control
 
@@ -36,6 +37,9 @@ def doctor(
     partition: Annotated[
         str | None, typer.Option(help="With --slurm: the partition to check. (default: Slurm's default partition)")
     ] = None,
+    notify: Annotated[
+        bool, typer.Option("--notify", help="Send a test through each notification channel instead.")
+    ] = False,
     output: OutputOption = "table",
 ) -> None:
     """Check this machine or one job, and advise about each problem.
@@ -44,7 +48,12 @@ def doctor(
     found a problem or a warning.
     """
     settings = server_settings_of(context)
-    if slurm:
+    if notify:
+        if job is not None or stacks or slurm:
+            raise typer.BadParameter("--notify tests the channels of notifications: pass it alone")
+        findings = [_notified(target) for target in counted(settings.notify, "Notifying")]
+        _print(findings, [], output)
+    elif slurm:
         from rekindle_service.cli.checks.slurm_checks import slurm as check_slurm
 
         if job is not None or stacks:
@@ -91,6 +100,23 @@ def _machine_checks(settings: Settings, python: str | None) -> list[Callable[[],
         lambda: storage(home.root),
         lambda: [*home_access(home), *isolation(settings)],
     ]
+
+
+def _notified(target: NotificationTarget) -> Finding:
+    """Send a test through a channel. Nothing that it shows is secret."""
+    from rekindle_service.notifications.channels import DeliveryResult, channel_of
+    from rekindle_service.notifications.payload import probe_payload
+
+    channel = channel_of(target)
+    try:
+        delivery = channel.deliver(probe_payload())
+    finally:
+        channel.close()
+    whose = "every job" if target.owner is None else f"jobs of {target.owner}"
+    if delivery.result is DeliveryResult.DELIVERED:
+        return Finding("notify", Level.OK, f"{target.label} took a test; it gets events of {whose}")
+    advice = "Check its table [[notify]] in rekindle.toml."
+    return Finding("notify", Level.PROBLEM, f"{target.label} did not take a test: {delivery.reason}", advice)
 
 
 def _candidates(settings: Settings) -> Iterator[tuple[str, str]]:

@@ -3,8 +3,10 @@
 import os
 import re
 import select
+import signal
 import sys
 import termios
+import threading
 import time
 import tty
 from collections.abc import Iterator
@@ -67,16 +69,27 @@ class Keyboard:
         return parse_keys(data.decode(errors="replace"))
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Restore the terminal meanwhile."""
-        self.__exit__()
+    def interrupting(self, *keys: str) -> Iterator[None]:
+        """Take each of ``keys`` as Ctrl-C meanwhile."""
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.is_set():
+                if not set(keys).isdisjoint(self.read(_KEY_INTERVAL)):
+                    os.kill(os.getpid(), signal.SIGINT)
+                    return
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
         try:
             yield
         finally:
-            self.__enter__()
+            done.set()
+            thread.join()
 
 
 _INTERVAL = 1.0  # seconds between two polls
+_KEY_INTERVAL = 0.2  # seconds after which the end of a log is noticed
 _LOG_LINES = 200  # of the latest attempt
 _READ_AGAIN = 3600.0  # seconds that the end of a log stays
 
@@ -167,12 +180,12 @@ class Screen:
             self._policy.on_success()
 
     def _follow_log(self, live: Live, job_id: str, rank: int | None) -> None:
-        """Show the log on the ordinary screen until Ctrl-C, or a key after its end."""
+        """Show the log on the ordinary screen until q, Esc or Ctrl-C, or a key after its end."""
         live.stop()
         of_rank = "all ranks" if rank is None else f"rank {rank}"
         try:
-            with self._keyboard.paused():
-                note(f"── Output of {of_rank}; Ctrl-C returns ──")
+            with self._keyboard.interrupting("q", "escape"):
+                note(f"── Output of {of_rank}; q, Esc or Ctrl-C returns ──")
                 print_logs(self._client, job_id, LogFilter(rank, tail=_LOG_LINES))
             note("── The job has ended; any key returns ──")
             self._keyboard.read(_READ_AGAIN)

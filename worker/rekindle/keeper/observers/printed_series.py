@@ -290,8 +290,8 @@ def _counted(counter: _Counter, line: PrintedLine, number: int, epoch: int | Non
         counter.laps += starts_again
         step = counter.laps * line.size + number
     else:
-        if starts_again and line.epoch is not None and line.epoch > (counter.epoch or 0):
-            counter.base += counter.last
+        if number <= counter.last and line.epoch is not None and line.epoch > (counter.epoch or 0):
+            counter.base += counter.last  # also where each epoch shows the same number
         step = counter.base + number
     counter.last, counter.epoch = number, line.epoch
     return step

@@ -102,6 +102,7 @@ export class SubmitForm {
     for (const [id, each] of Object.entries(values)) control(id).value = String(each ?? "");
     this.updateVisibility();
     for (const option of OPTIONS) show(option, valueAt(job, option.path));
+    for (const option of OPTIONS) if (!same(valueOf(option) ?? option.usual, option.usual)) unfold(option.control);
     if (kind === "recipe") control("args").value = join(this.#recipeFields.fill(job.args));
   }
 
@@ -112,7 +113,13 @@ export class SubmitForm {
     control("args").value = join(text("kind") === "recipe" ? this.#recipeFields.fill(args) : args);
     control("array").value = definition.array ?? "";
     fillMatrix(definition);
+    unfold(control("array"));
   }
+}
+
+/** Open every fold around a field. @param {Element} field */
+export function unfold(field) {
+  for (let fold = field.closest("details"); fold; fold = fold.parentElement?.closest("details") ?? null) fold.open = true;
 }
 
 /** What a field holds, as the request has it; undefined where it is empty. @param {OptionField} option @returns {unknown} */

@@ -10,7 +10,7 @@ import { byId, copyText, h, setText } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
 import { markReady } from "../shared/live-page.js";
 import { lostOf } from "./matrix-fields.js";
-import { FormError, SubmitForm } from "./submit-form.js";
+import { FormError, SubmitForm, unfold } from "./submit-form.js";
 
 // --- Validation errors of the server, shown at the fields of a form.
 
@@ -77,8 +77,7 @@ class FieldErrors {
     const containers = /** @type {HTMLElement[]} */ ([...this.#form.querySelectorAll("[data-field]")]);
     for (let name = field; name; name = name.slice(0, Math.max(0, name.lastIndexOf(".")))) {
       const container = containers.find((node) => node.dataset.field?.split(" ").includes(name) && !node.closest("[hidden]"));
-      const fold = container?.closest("details");
-      if (fold) fold.open = true;
+      if (container) unfold(container);
       if (container) return container;
     }
     return undefined;
