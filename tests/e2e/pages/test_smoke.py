@@ -183,7 +183,7 @@ def test_a_route_is_found_read_and_tried_out_with_the_session(page: Page) -> Non
     page.goto("/")
     page.keyboard.press("Control+k")
     page.get_by_role("combobox", name="Go to").fill("rest api")
-    expect(page.get_by_role("option")).to_have_count(1)
+    expect(page.locator("dialog.palette").get_by_role("option")).to_have_count(1)
     page.keyboard.press("Enter")
     expect(page).to_have_url("/docs/api")
     page.locator("#operations-tag-access").click(timeout=_RENDERED)

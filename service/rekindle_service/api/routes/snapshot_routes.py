@@ -26,6 +26,7 @@ from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["snapshots"])
 
+CheckpointPath = Annotated[str, Query(max_length=4096, description="Path of the checkpoint, as the job lists it")]
 Step = Annotated[int, Path(ge=0, lt=10**12, description="Step of the snapshot")]
 
 
@@ -69,8 +70,8 @@ def download_snapshot(job: JobDep, run_dir: RunDirDep, step: Step) -> Response:
 
 
 @router.get("/jobs/{job_id}/checkpoint.zip", response_class=Response, responses={200: {"content": {ZIP: {}}}})
-def download_checkpoint(job: JobDep, run_dir: RunDirDep, path: Annotated[str, Query(max_length=4096)]) -> Response:
-    """Download a checkpoint of the script's own as a zip archive; `path` as the job lists it."""
+def download_checkpoint(job: JobDep, run_dir: RunDirDep, path: CheckpointPath) -> Response:
+    """Download a checkpoint of the script's own as a zip archive."""
     found = _own_checkpoint(job, run_dir, path)
     if not found.path.startswith(f"{run_dir.root}/"):
         detail = f"{path} is outside of the job's directory, so it can only be copied on the machine that has it"
