@@ -151,7 +151,7 @@ def test_an_unusual_time_without_progress_is_among_the_facts() -> None:
     ):
         rank = {**A_RANK, "step": step, "without_progress": seconds, "hang_timeout": timeout}
         labels = dict(facts({**silent, "eta_seconds": None}, NO_TIME, "/home/me/code", [rank, rank]))
-        assert labels.get("progress") == text, rank
+        assert (labels.get("progress") == text) if text else labels["progress"].startswith("not known: print"), rank
 
 
 def test_a_job_on_several_nodes_shows_which_ranks_each_has_in_which_state() -> None:

@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from itertools import groupby
 
 import typer
@@ -100,7 +101,8 @@ def facts(
         "excluded": "; ".join(f"{host}: {why}" for host, why in _excluded(job).items()),
         "waits": _slurm_reason(job),
         "status": formatting.status_line(job),
-        "progress": formatting.join([formatting.progress(job), *formatting.epoch_and_speed(job), silence], ", "),
+        "progress": formatting.join([formatting.progress(job), *formatting.epoch_and_speed(job), silence], ", ")
+        or _progress_hint(job),
         "snapshot": "" if job["snapshot_step"] is None else f"step {job['snapshot_step']}",
         "preempted": formatting.preempted(job).removeprefix("preempted "),
         "restarts": str(job["restarts"] or ""),
@@ -111,6 +113,14 @@ def facts(
         "directory": directory,
     }
     yield from ((label, text) for label, text in lines.items() if text)
+
+
+def _progress_hint(job: Job) -> str:
+    """What to add to a script of which nothing has been read for a minute."""
+    started = formatting.local_time(job["started_at"])
+    if job["state"] != "running" or started is None or (datetime.now(started.tzinfo) - started).total_seconds() < 60:
+        return ""
+    return 'not known: print a line such as "Epoch 3/10 loss 0.31", or call rekindle.report(step=3, steps=10)'
 
 
 def _excluded(job: Job) -> dict[str, str]:
