@@ -82,6 +82,8 @@ _SENTENCE = _words(
     " below above decreased increased reduced reducing becomes became if when until be are a an out about around"
     " nearly new had finished reached setting set_to between since"
 )
+_LIMITS = _words("min max base init initial warmup end final peak")
+"""Words before a learning rate that make it a setting."""
 _AVERAGES = _words("avg average mean running smoothed total")
 _NEUTRAL = _words("step epoch batch token tokens sample per v")
 """Words that say nothing against a metric in its name."""
@@ -93,7 +95,7 @@ def is_known(word: str) -> bool:
 
 
 def _is_metric(word: str) -> bool:
-    return word in _METRICS or word.rstrip("0123456789") in _METRICS
+    return word in _METRICS or word.rstrip("0123456789") in _METRICS or word.endswith("loss")
 
 
 def split_of(text: str) -> str | None:
@@ -131,9 +133,11 @@ def _metric_kind(words: Sequence[str], spaces: int) -> Kind:
     length_of_episode = known & {"ep", "eps", "episode", "rollout"} and known & {"len", "length", "ret", "rew"}
     if spaces > 4 or (known & _SENTENCE and spaces > 1):
         return Kind.NONE
+    if words[-1] == "lr" and words[0] in _LIMITS:
+        return Kind.NONE
     if known <= _HYPER | {"current", *_SPLITS} and known & {"lr", "learning", "wd", "decay", "momentum"}:
         return Kind.METRIC if "current" in known else Kind.HYPER
-    if words[-1] == "t":  # "Data (t)" is a time
+    if words[-1] in ("t", "weight") or words[0] == "target":  # "Data (t)" is a time, the others are settings
         return Kind.NONE
     metric = any(map(_is_metric, words)) or ("cost" in known and known <= {"cost", *_SPLITS, *_AVERAGES})
     against = known & _NO_METRIC - (_NEUTRAL if metric else frozenset())

@@ -71,13 +71,13 @@ export class MetricStore {
    * One part per attempt that reported this metric. A later attempt replays the steps beyond the one it resumed from.
    *
    * @param {string} name
-   * @param {Map<number, number>} resumedFrom step from which each attempt resumed, 0 for a fresh start
+   * @param {Map<number, number>} resumedFrom see `resumeSteps`; an attempt that is not in it is taken to resume just before its first point
    * @returns {Part[]}
    */
   parts(name, resumedFrom) {
     const attempts = [...(this.#series.get(name) ?? new Map()).entries()].sort(([one], [other]) => one - other);
     return attempts.map(([attempt, points]) => {
-      const later = attempts.filter(([other]) => other > attempt).map(([other]) => resumedFrom.get(other) ?? 0);
+      const later = attempts.filter(([other]) => other > attempt).map(([other, own]) => resumedFrom.get(other) ?? (own[0]?.[0] ?? Infinity) - 1);
       const limit = Math.min(Infinity, ...later);
       return {
         attempt,
@@ -111,11 +111,12 @@ export function sortMetrics(names) {
 }
 
 /**
- * The step from which each attempt resumed, 0 for a fresh start.
+ * The step from which each attempt resumed, 0 for a fresh start; without those whose script has loaded a checkpoint of its own.
  *
- * @param {{number: number, resumed_from_step: number | null}[]} attempts
+ * @param {{number: number, resumed_from_step: number | null, resumed_from_path: string | null}[]} attempts
  */
-export const resumeSteps = (attempts) => new Map(attempts.map((attempt) => [attempt.number, attempt.resumed_from_step ?? 0]));
+export const resumeSteps = (attempts) =>
+  new Map(attempts.filter(({ resumed_from_step: step, resumed_from_path: path }) => step !== null || path === null).map((attempt) => [attempt.number, attempt.resumed_from_step ?? 0]));
 
 /** Drop every second of the older points; the latest stays. @param {Point[]} points */
 function halve(points) {

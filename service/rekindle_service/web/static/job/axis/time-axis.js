@@ -143,8 +143,13 @@ export class TimeAxis {
 
   /** The charts have these points, of which some may be new. @param {Parameters<typeof epochsOf>[1]} points */
   setPoints(points) {
+    this.#findCourses(); // the charts are drawn now, before this axis is
     this.#findEpochs(points);
     this.#redraw.now();
+  }
+
+  #findCourses() {
+    this.#courses = coursesOf(this.#attempts, this.#data.overview, this.#reported, this.#data.now);
   }
 
   /** @param {Parameters<typeof epochsOf>[1]} points */
@@ -309,7 +314,7 @@ export class TimeAxis {
 
   #draw() {
     if (!this.#job || !this.#tracks.clientWidth) return;
-    this.#courses = coursesOf(this.#attempts, this.#data.overview, this.#reported, this.#data.now);
+    this.#findCourses();
     const { rank, from } = getView();
     const { time, lanes } = this.#data;
     const scale = this.#scale();
