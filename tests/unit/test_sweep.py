@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer
 
-from rekindle_service.cli.commands.sweep import Range, combinations, read_space
+from rekindle_service.cli.commands.sweep import ValueRange, combinations, read_space
 from rekindle_service.cli.job_request import require_order
 from rekindle_service.experiments.comparison import guess_goal, parse_goal
 from rekindle_service.experiments.halving import Lag, lagging
@@ -31,9 +31,9 @@ def test_values_keep_their_text_where_a_number_would_change_it_and_escapes_are_r
 def test_ranges_are_of_whole_numbers_only_where_both_ends_are_written_so() -> None:
     _, space = read_space(["--lr", "log:1e-4:1e-1", "--width", "32:256", "--drop", "0:0.5"])
     assert space == {
-        "--lr": Range(1e-4, 1e-1, log=True, whole=False),
-        "--width": Range(32, 256, log=False, whole=True),
-        "--drop": Range(0, 0.5, log=False, whole=False),
+        "--lr": ValueRange(1e-4, 1e-1, log=True, whole=False),
+        "--width": ValueRange(32, 256, log=False, whole=True),
+        "--drop": ValueRange(0, 0.5, log=False, whole=False),
     }
 
 
@@ -68,8 +68,8 @@ def test_drawn_combinations_are_different_ones_of_the_grid_and_the_same_for_a_se
 
 def test_numbers_are_drawn_within_their_range_and_evenly_over_the_magnitudes() -> None:
     space: dict[str, Any] = {
-        "--lr": Range(1e-4, 1e-1, log=True, whole=False),
-        "--width": Range(32, 35, log=False, whole=True),
+        "--lr": ValueRange(1e-4, 1e-1, log=True, whole=False),
+        "--width": ValueRange(32, 35, log=False, whole=True),
     }
     drawn = combinations(space, 200, 0)
     rates, widths = [each["--lr"][0] for each in drawn], [each["--width"][0] for each in drawn]
@@ -84,7 +84,7 @@ def test_too_many_trials_and_a_range_without_a_number_of_trials_say_what_to_pass
         combinations(many, None, 0)
     assert len(combinations(many, 200, 0)) == 200
     with pytest.raises(typer.BadParameter, match=r"--lr has a range.*--trials"):
-        combinations({"--lr": Range(0, 1, log=False, whole=False)}, None, 0)
+        combinations({"--lr": ValueRange(0, 1, log=False, whole=False)}, None, 0)
 
 
 def test_an_option_of_rekindle_after_the_script_is_refused_with_both_ways_to_write_it() -> None:

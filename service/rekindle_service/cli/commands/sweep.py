@@ -86,14 +86,10 @@ def sweep(
     -- before the varied options, too.
     """
     kind, target, args = target_of(context, command, module, recipe, options)
-    before = words_before(context, args)
-    end = args.index("--") if "--" in args else len(args)
-    fixed = args[end + 1 :]
-    if end:
-        require_order(before, args, "sweep", _OWN)
+    varied, fixed = _divided(args, words_before(context, args))
     if prune and goal is None:
         raise typer.BadParameter("--prune compares trials by a metric: pass --goal METRIC, too")
-    own, space = read_space(args[:end], fixed)
+    own, space = read_space(varied, fixed)
     matrix = combinations(space, trials, seed, shuffled=prune)
     drawn = [] if trials is None else ["--trials", str(trials), "--seed", str(seed)]
     source = source_code.locate(kind, target, code, git=git, ref=ref)
@@ -112,11 +108,19 @@ def sweep(
         raise typer.Exit(finish(client, found, output, follow=follow))
 
 
+def _divided(args: list[str], before: list[str]) -> tuple[list[str], list[str]]:
+    """The words before and after the ``--``; ``before``: those before ``args``. Raises BadParameter."""
+    end = args.index("--") if "--" in args else len(args)
+    if end:
+        require_order(before, args, "sweep", _OWN)
+    return args[:end], args[end + 1 :]
+
+
 # --- the values of each option
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ValueRange:
     """Numbers between two ends, of which trials draw some. ``log``: each magnitude is equally likely."""
 
     low: float
@@ -133,7 +137,7 @@ class Range:
         return min(max(float(f"{value:.{_DIGITS}g}"), self.low), self.high)
 
 
-Space = Mapping[str, list[Value] | Range]
+Space = Mapping[str, list[Value] | ValueRange]
 
 
 def read_space(words: Sequence[str], fixed: Sequence[str] = ()) -> tuple[list[str], Space]:
@@ -141,7 +145,7 @@ def read_space(words: Sequence[str], fixed: Sequence[str] = ()) -> tuple[list[st
 
     ``fixed``: words for each trial, which must not have an option that is varied.
     """
-    left, own, keys, space = deque(words), list[str](), Counter[str](), dict[str, list[Value] | Range]()
+    left, own, keys, space = deque(words), list[str](), Counter[str](), dict[str, list[Value] | ValueRange]()
     while left:
         word = left.popleft()
         key, equals, text = word.partition("=")
@@ -150,7 +154,7 @@ def read_space(words: Sequence[str], fixed: Sequence[str] = ()) -> tuple[list[st
             has_value, text = True, left.popleft()
         keys[key] += 1
         values = _values(key, text) if has_value else None
-        if isinstance(values, Range) or (values is not None and len(values) > 1):
+        if isinstance(values, ValueRange) or (values is not None and len(values) > 1):
             space[key if _is_option(word) else f"{key}="] = values
         else:
             own += [word] if equals or not has_value else [word, text]
@@ -166,10 +170,10 @@ def _is_option(word: str) -> bool:
     return word.startswith("-") and not re.match(_NUMBER, word)
 
 
-def _values(key: str, text: str) -> list[Value] | Range:
+def _values(key: str, text: str) -> list[Value] | ValueRange:
     if match := _RANGE.fullmatch(text):
         log, low, high = match.groups()
-        found = Range(float(low), float(high), bool(log), not re.search(r"[.eE]", low + high))
+        found = ValueRange(float(low), float(high), bool(log), not re.search(r"[.eE]", low + high))
         if not found.low < found.high < math.inf or (found.log and found.low <= 0):
             rule = "two numbers above 0, the lower one first" if log else "the lower number first"
             raise typer.BadParameter(f"{key} {text}: a range has {rule}; write \\: for a colon within a value")
@@ -204,7 +208,7 @@ def combinations(
 
     ``shuffled``: all in random order, too, since trials that improve one after the other never lag.
     """
-    lists = {key: values for key, values in space.items() if not isinstance(values, Range)}
+    lists = {key: values for key, values in space.items() if not isinstance(values, ValueRange)}
     ranged = next((key for key in space if key not in lists), None)
     count = math.prod(map(len, lists.values()))
     if trials is None:
@@ -226,7 +230,7 @@ def _combination(space: Space, index: int, random: Random) -> dict[str, list[Val
     """The combination of the lists that ``index`` counts, with numbers drawn from the ranges."""
     found: dict[str, list[Value]] = {}
     for key, values in space.items():
-        if isinstance(values, Range):
+        if isinstance(values, ValueRange):
             found[key] = [values.draw(random)]
         else:
             index, position = divmod(index, len(values))
