@@ -63,15 +63,16 @@ def row(shape: Shape, home: Path, client: Client, outside: Path) -> list[str]:
             job.kill_rank(max(job.pids()))
             killed = True
         time.sleep(0.2)
-    return [shape.name, shown["state"], *_cells(job, known)]
+    return [shape.name, shown["state"], *_cells(client, job, known)]
 
 
-def _cells(job: ServedJob, known: Known) -> Iterator[str]:
+def _cells(client: Client, job: ServedJob, known: Known) -> Iterator[str]:
     yield ", ".join(f"{name}: {len(points)}" for name, points in read_run_series(job.run_dir).items()) or "none"
     yield f"{known.progress[0]:.0%} to {known.progress[-1]:.0%}" if known.progress else "none"
     yield f"{known.seconds_left[0]:.0f} to {known.seconds_left[-1]:.0f}" if known.seconds_left else "none"
     yield known.line
-    yield ""
+    own = client.job(job.id)["checkpoints"]
+    yield f"{len(own)}, latest {own[0]['path']}" if own else "none"
 
 
 def main() -> None:
