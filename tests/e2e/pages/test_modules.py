@@ -279,6 +279,25 @@ def test_only_steps_that_a_later_attempt_repeated_are_replayed(modules: Page) ->
     assert parts == [[[1], [2, 3, 4]], [[], [3, 4, 5, 6]], [[2, 3, 4], []]]
 
 
+def test_an_attempt_whose_script_loads_its_own_checkpoint_replays_from_its_first_point_on(modules: Page) -> None:
+    parts = modules.evaluate(
+        """async () => {
+            const { MetricStore, resumeSteps } = await import("/static/charts/metric-store.js");
+            const metrics = new MetricStore();
+            const points = (steps) => steps.map((step) => [step, 0, 0, 1]);
+            metrics.load([
+                { attempt: 1, name: "loss", points: points([1, 2, 3]) },
+                { attempt: 2, name: "loss", points: points([3, 4]) },
+            ]);
+            const ran = (number, path) => ({ number, resumed_from_step: null, resumed_from_path: path });
+            const steps = (points) => points.map(([step]) => step);
+            const kept = (resumed) => metrics.parts("loss", resumed).map((part) => steps(part.kept));
+            return [null, "epoch_2.pt"].map((path) => kept(resumeSteps([ran(1, null), ran(2, path)])));
+        }"""
+    )
+    assert parts == [[[], [3, 4]], [[1, 2], [3, 4]]]
+
+
 def test_a_range_in_the_url_may_be_nonsense(modules: Page) -> None:
     kept = modules.evaluate(
         """async () => {
