@@ -43,6 +43,7 @@ def test_a_job_with_real_ranks_is_submitted_watched_killed_explained_and_cancell
 def submit(page: Page, name: str, *, arguments: str) -> None:
     page.get_by_role("link", name="Submit").click()
     page.get_by_label("Script", exact=True).fill("paced.py")
+    page.get_by_text("Advanced:").click()
     page.get_by_label("Code from").select_option("path")
     page.get_by_label("Directory", exact=True).fill(str(_SCRIPTS))
     page.get_by_label("Arguments").fill(arguments)

@@ -92,6 +92,8 @@ def test_the_whole_flow_needs_no_mouse(
     for label, text in (("Script", str(tmp_path / "train.py")), ("Job name", "by-keys")):
         tab_to(page, page.get_by_label(label, exact=True))
         keys.type(text)
+    tab_to(page, page.locator("#advanced > summary"))
+    keys.press("Enter")
     tab_to(page, page.get_by_label("On hold"))
     keys.press("Space")
     tab_to(page, page.get_by_role("button", name="Submit the job"))
