@@ -174,7 +174,9 @@ def _checkpoint_columns(observed: Observations, code: Path) -> list[dict[str, An
     """The checkpoints that the script has written or loaded: others only came with the code."""
     used = [each for each in observed.checkpoints if each.attempt or each.loaded is not None]
     columns = [{**asdict(each), "path": shown_path(each.path, code)} for each in used[:_MAX_CHECKPOINTS]]
-    return [{name: column[name] for name in column.keys() - {"files", "lacks"}} for column in columns]
+    for column in columns:
+        del column["files"], column["lacks"]
+    return columns
 
 
 def progress_columns(status: RankStatus) -> dict[str, Any]:

@@ -51,6 +51,21 @@ def test_a_failed_job_is_read_with_keys_alone(page: Page, play: Play) -> None:
     page.wait_for_url("/")
 
 
+def submit_held(page: Page, name: str, script: Path) -> None:
+    """Fill in and send the form, with one of the advanced fields."""
+    keys = page.keyboard
+    page.wait_for_selector("main[aria-busy=false]")
+    for label, text in (("Script", str(script)), ("Job name", name)):
+        tab_to(page, page.get_by_label(label, exact=True))
+        keys.type(text)
+    tab_to(page, page.locator("#advanced > summary"))
+    keys.press("Enter")
+    tab_to(page, page.get_by_label("On hold"))
+    keys.press("Space")
+    tab_to(page, page.get_by_role("button", name="Submit the job"))
+    keys.press("Enter")
+
+
 def test_the_whole_flow_needs_no_mouse(
     visitor: BrowserContext, server: ServeProcess, client: Client, play: Play, tmp_path: Path
 ) -> None:
@@ -88,16 +103,7 @@ def test_the_whole_flow_needs_no_mouse(
     tab_to(page, page.get_by_label("Rank", exact=True), "Shift+Tab")
     tab_to(page, page.get_by_role("link", name="Submit"), "Shift+Tab")
     keys.press("Enter")
-    page.wait_for_selector("main[aria-busy=false]")
-    for label, text in (("Script", str(tmp_path / "train.py")), ("Job name", "by-keys")):
-        tab_to(page, page.get_by_label(label, exact=True))
-        keys.type(text)
-    tab_to(page, page.locator("#advanced > summary"))
-    keys.press("Enter")
-    tab_to(page, page.get_by_label("On hold"))
-    keys.press("Space")
-    tab_to(page, page.get_by_role("button", name="Submit the job"))
-    keys.press("Enter")
+    submit_held(page, "by-keys", tmp_path / "train.py")
     expect(page.locator("#job-name")).to_have_text("by-keys")
     expect(page.locator("#job-state")).to_have_text("held")
     keys.press("g")
