@@ -87,6 +87,7 @@ def test_every_command_but_three_prints_json() -> None:
         (["ps", "--stat", "running"], "no such option: --stat; did you mean --state?"),
         (["submit", "--rank", "2", "train.py"], "did you mean --ranks?"),
         (["submit", "--max-failure", "2", "train.py"], "did you mean --max-failures?"),
+        (["sweep", "-m", "a.train", "--lr", "1,2"], "Options of the module come after --, as in -m a.train -- --lr\n"),
         (["ps", "--home", "x"], "--home comes before the command: rekindle --home PATH ps\n"),
         (["token", "list", "--version"], "--version comes before the command: rekindle --version token list\n"),
         (["kill", "digits"], "no such command 'kill'; did you mean 'cancel'?"),

@@ -16,6 +16,7 @@ from rekindle_service.sanitize import sanitize_line
 from rekindle_service.suggestions import closest, rule_of
 
 _WORDS = "rekindle.words"
+_TARGETS = {"-m": "module", "--module": "module", "--recipe": "recipe"}
 
 
 def _format_help(self: Any, ctx: Any, formatter: Any) -> None:
@@ -200,8 +201,9 @@ def usage_message(error: Any) -> str:
     message: str = _INVALID.sub("", error.format_message(), count=1)
     if (possible := getattr(error, "possibilities", None)) is not None:
         options = " or ".join(closest(error.option_name, possible))
-        unknown = f"no such option: {error.option_name}" + (f"; did you mean {options}?" if options else "")
-        return _before_command(error.option_name, error.ctx) or unknown
+        unknown = f"no such option: {error.option_name}" + (f"; did you mean {options}?" if options else ".")
+        further = _after_dashes(error.option_name, error.ctx)
+        return _before_command(error.option_name, error.ctx) or f"{unknown} {further}".rstrip(". ")
     if message.startswith("No such command"):
         return _unknown_command(message, error.ctx)
     if choice := _CHOICE.search(message):
@@ -221,6 +223,16 @@ def _before_command(option: str, context: Any) -> str | None:
     value = "" if found.is_flag else f" {found.metavar}"
     below = context.command_path.removeprefix(f"{root.command_path} ")
     return f"{option} comes before the command: {root.command_path} {option}{value} {below}"
+
+
+def _after_dashes(option: str, context: Any) -> str:
+    """Where an option of a module or recipe goes, if one was named before it without a ``--``; else empty."""
+    words = context.meta.get(_WORDS, [])
+    at = next((index for index, word in enumerate(words) if word in _TARGETS), len(words))
+    known = any(each.name == "module" for each in context.command.params)
+    if not known or "--" in words or not any(word.startswith(option) for word in words[at:]):
+        return ""
+    return f"Options of the {_TARGETS[words[at]]} come after --, as in {' '.join(words[at : at + 2])} -- {option}"
 
 
 def _unknown_command(message: str, context: Any) -> str:
