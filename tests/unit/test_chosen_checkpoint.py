@@ -3,7 +3,9 @@
 import json
 import os
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -87,6 +89,25 @@ def test_the_name_of_the_latest_one_gets_the_content_of_the_chosen_one(run_dir: 
     assert (run_dir.code / "last.pt").read_bytes() == (run_dir.code / "latest.pt").read_bytes() == TORCH + b"first"
     assert not (run_dir.code / "last.pt").samefile(run_dir.code / "epoch_1.pt"), "a script may write it in place"
     assert not (run_dir.code / "optimizer.pt").exists()
+
+
+def test_a_small_file_may_have_another_size_under_another_name_if_its_tensors_have_the_same(run_dir: RunDir) -> None:
+    save(run_dir, 100.0, "epoch=1-step=200.ckpt", data=archive("epoch=1-step=200", 40, 8))
+    save(run_dir, 101.0, "last.ckpt", data=archive("last", 8, 40))
+    save(run_dir, 101.0, "optimizer.ckpt", data=archive("optimizer", 40, 88))
+    go_back(run_dir, "epoch=1-step=200.ckpt")
+    assert visible(run_dir) == ["epoch=1-step=200.ckpt", "last.ckpt"]
+    assert (run_dir.code / "last.ckpt").read_bytes() == (run_dir.code / "epoch=1-step=200.ckpt").read_bytes()
+
+
+def archive(name: str, *sizes: int) -> bytes:
+    """What torch writes to a file of this name: an archive with a file for each tensor."""
+    data = BytesIO()
+    with ZipFile(data, "w") as file:
+        file.writestr(f"{name}/data.pkl", b"pickle")
+        for index, size in enumerate(sizes):
+            file.writestr(f"{name}/data/{index}", bytes(size))
+    return data.getvalue()
 
 
 def test_checkpoints_outside_of_the_job_are_hidden_next_to_their_places(run_dir: RunDir, tmp_path: Path) -> None:

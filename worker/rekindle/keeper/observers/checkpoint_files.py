@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
+from zipfile import BadZipFile, ZipFile
 
 from rekindle.contract.files import read_lines
 from rekindle.contract.run_dir.json_records import structure
@@ -94,6 +95,17 @@ def _recognize(file: BinaryIO, size: int) -> Format | None:
 def _ends_zip(file: BinaryIO, size: int) -> bool:
     file.seek(max(0, size - _ZIP_END_SIZE))
     return file.read(4) == _ZIP_END
+
+
+def storage_sizes(path: Path) -> list[int]:
+    """Sizes in bytes of the tensors in an archive of torch, in ascending order; empty where it cannot be read.
+
+    The size of the file depends on its name, which torch repeats with each tensor; these do not.
+    """
+    unreadable = (OSError, ValueError, EOFError, NotImplementedError, struct.error, BadZipFile)
+    with suppress(*unreadable), open_regular(path) as file, ZipFile(file) as archive:
+        return sorted(each.file_size for each in archive.infolist() if "/data/" in each.filename)
+    return []
 
 
 def _safetensors(file: BinaryIO, size: int, length: int) -> Format | None:

@@ -44,6 +44,7 @@ from rekindle.keeper.observers.checkpoint_files import (
     recognize,
     shards_complete,
     size_and_time,
+    storage_sizes,
     walk_files,
 )
 
@@ -302,9 +303,9 @@ def move_newer_away(run_dir: RunDir, chosen: str, run: int) -> list[str] | None:
 
     Newer ones in its directory, or elsewhere of the same name pattern, move into the run directory, or where they are
     outside of it, into a hidden directory next to them. A name without a number, such as ``last.pt``, becomes a copy
-    of the chosen one where both are files of the same format and nearly the same size; a link to a moved one then leads
-    to the chosen one. Call it while nothing of the job runs. Nothing is deleted, and repeating it is harmless. Raises
-    OSError.
+    of the chosen one where both are files of the same format, and nearly the same size or with tensors of the same
+    sizes; a link to a moved one then leads to the chosen one. Call it while nothing of the job runs. Nothing is
+    deleted, and repeating it is harmless. Raises OSError.
     """
     observed = read_record(run_dir.observed, Observations) or Observations()
     checkpoint = next((each for each in observed.checkpoints if each.path == chosen), None)
@@ -318,9 +319,9 @@ def move_newer_away(run_dir: RunDir, chosen: str, run: int) -> list[str] | None:
             aside = run_dir.root / f"moved-away-{run}" if is_inside else Path(each.path).parent / f".moved-away-{run}"
             aside.mkdir(exist_ok=True)
             with suppress(FileNotFoundError):
-                Path(each.path).rename(_free_name(str(aside / Path(each.path).name)))
+                target = Path(each.path).rename(_free_name(str(aside / Path(each.path).name)))
                 moved.append(each.path)
-                if _is_alias(each, checkpoint):
+                if _is_alias(each, target, checkpoint):
                     _copy_file(Path(chosen), Path(each.path))
     for entry in Path(directory).iterdir():
         if entry.is_symlink() and str(entry.parent / entry.readlink()) in moved:
@@ -329,11 +330,18 @@ def move_newer_away(run_dir: RunDir, chosen: str, run: int) -> list[str] | None:
     return moved
 
 
-def _is_alias(newer: Checkpoint, chosen: Checkpoint) -> bool:
-    """Whether the name is that of the latest checkpoint, whichever it is, and had the content that ``chosen`` has."""
+def _is_alias(newer: Checkpoint, moved: Path, chosen: Checkpoint) -> bool:
+    """Whether the name is that of the latest checkpoint, whichever it is, and had the content that ``chosen`` has.
+
+    ``moved`` is where the newer one is now.
+    """
     name = newer.path.rpartition("/")[2]
-    similar = abs(newer.bytes - chosen.bytes) <= chosen.bytes / 100
-    return name_pattern(name) == name and newer.kind == chosen.kind and similar and not (newer.files or chosen.files)
+    if name_pattern(name) != name or newer.kind != chosen.kind or newer.files or chosen.files:
+        return False
+    if abs(newer.bytes - chosen.bytes) <= chosen.bytes / 100:
+        return True
+    sizes = storage_sizes(moved)
+    return bool(sizes) and sizes == storage_sizes(Path(chosen.path))
 
 
 def _copy_file(source: Path, target: Path) -> None:
