@@ -59,9 +59,9 @@ def experiment(**changes: Any) -> Any:
     trials = [{"state": "succeeded"}, {"state": "succeeded"}]
     rows = [
         {"parameters": {"--lr": 0.1}, "trials": [0], "values": [0.97213], "spread": [None]},
-        {"parameters": {"--flat": True}, "trials": [1], "values": [None], "spread": [None]},
+        {"parameters": {"flat=": True}, "trials": [1], "values": [None], "spread": [None]},
     ]
-    fields = {"parameters": ["--lr", "--flat"], "measures": ["accuracy"], "rows": rows, "trials": trials, "best": [[]]}
+    fields = {"parameters": ["--lr", "flat="], "measures": ["accuracy"], "rows": rows, "trials": trials, "best": [[]]}
     found = {**fields, "states": {"succeeded": 2}, **changes}
     return {**found, "trials": [{"pruned": None, **trial} for trial in found["trials"]]}
 
@@ -71,7 +71,7 @@ def words(shown: Any) -> list[list[str]]:
 
 
 def test_a_row_shows_its_parameters_and_values_and_marks_the_best() -> None:
-    assert words(comparison_table(experiment())) == [["--lr", "--flat", "accuracy"], ["0.1", "0.9721"], ["yes", "-"]]
+    assert words(comparison_table(experiment())) == [["--lr", "flat", "accuracy"], ["0.1", "0.9721"], ["yes", "-"]]
     assert words(comparison_table(experiment(best=[[0]])))[1] == ["0.1", "0.9721", "*"]
 
 
@@ -101,7 +101,7 @@ def test_an_array_shows_the_job_and_state_of_each_index_and_the_failures() -> No
 
 def test_a_name_with_escapes_is_sanitized() -> None:
     shown = words(comparison_table(experiment(measures=["\x1b]0;owned\x07acc\x1b[31muracy"])))
-    assert shown[0] == ["--lr", "--flat", "accuracy"]
+    assert shown[0] == ["--lr", "flat", "accuracy"]
     machine = machine_line(experiment(machine={"processor": "\x1b[31mred", "cores": 2, "memory": 1}))
     assert "\x1b" not in harmless(machine).plain
 

@@ -46,9 +46,9 @@ def test_the_headline_is_the_best_row_of_the_first_measure_with_a_goal():
 
 
 def test_the_headline_is_one_line_of_words() -> None:
-    parameters = {"--lr": 0.2, "--flat": True, "--net": "a"}
+    parameters = {"--lr": 0.2, "--flat": True, "net=": "a"}
     shown = result_text("loss", 0.123456, parameters, 0.123456, 5.0)
-    assert shown == "best loss 0.1235 with --lr 0.2, --flat yes, --net a; all 0.1235 to 5"
+    assert shown == "best loss 0.1235 with --lr 0.2, --flat yes, net a; all 0.1235 to 5"
     assert result_text("loss", 0.5, {}, 0.5, 0.5) == "best loss 0.5; all 0.5 to 0.5"
     assert result_text("steps", None, {}, 1.0, 3.0) == "steps 1 to 3"
     assert result_text("steps", None, {}, 1.0, 1.0) == "steps 1"

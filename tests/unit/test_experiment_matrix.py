@@ -32,14 +32,14 @@ def test_a_number_of_jobs_beyond_all_bounds_is_counted_without_making_them():
 
 def test_options_and_the_number_of_the_repeat_are_for_the_script_and_fields_for_the_job():
     trial = Trial(
-        {"ranks": 2, "--lr": 0.1, "--no-shuffle": True, "--amp": False, "--seed": None, "-k": "a b"}, repeat=0
+        {"ranks": 2, "--lr": 0.1, "--no-shuffle": True, "--amp": False, "--seed": None, "--k=": "a b"}, repeat=0
     )
     base = {"recipe": "ddp", "args": ["--epochs", "3"], "env": {"A": "b"}}
     assert job_request(base, ["--lr", "1"], trial, name="n", seed_option=None) == {
         "recipe": "ddp",
         "env": {"A": "b"},
         "ranks": 2,
-        "args": ["--epochs", "3", "--lr", "1", "--lr", "0.1", "--no-shuffle", "-k", "a b"],
+        "args": ["--epochs", "3", "--lr", "1", "--lr", "0.1", "--no-shuffle", "--k=a b"],
         "name": "n",
     }
     for repeat in (0, 1):

@@ -52,10 +52,10 @@ def test_what_means_nothing_is_named_with_what_was_meant() -> None:
     [
         ("lr>0.01", True), ("lr>0.1", False), ("lr<=1e-1", True), ("--lr=0.10", True), ("batch-size=8", True),
         ("batch_size!=8", False), ("model=resnet", True), ("model<resnet", False), ("amp=yes", True), ("wd=-1", True),
-        ("depth=18", True), ("unknown=1", False), ("unknown!=1", False),
+        ("depth=18", True), ("seed=3", True), ("unknown=1", False), ("unknown!=1", False),
     ],
 )  # fmt: skip
 def test_a_parameter_is_an_option_of_the_script_or_of_the_experiment(rule: str, *, holds: bool) -> None:
     args = ["--lr", "1", "--lr", "0.1", "--batch_size=8", "--amp", "--model", "resnet", "--wd", "-1"]
-    job = a_job(args=args, trial={"parameters": {"--depth": 18}, "repeat": 0})
+    job = a_job(args=args, trial={"parameters": {"--depth": 18, "seed=": 3}, "repeat": 0})
     assert [each.holds(job) for each in parse_filter(rule).parameters] == [holds]

@@ -19,7 +19,7 @@ def test_options_with_several_values_are_varied_and_all_other_words_are_passed_o
     line = "data --lr 0.001,1e-2 --width=64,128 opt.name=adam,sgd --amp --tag a --shift -1,-2 seed=3 --last"
     own, space = read_space(shlex.split(line))
     assert own == ["data", "--amp", "--tag", "a", "seed=3", "--last"]
-    assert space == {"--lr": [0.001, 0.01], "--width": [64, 128], "opt.name=": ["adam", "sgd"], "--shift": [-1, -2]}
+    assert space == {"--lr": [0.001, 0.01], "--width=": [64, 128], "opt.name=": ["adam", "sgd"], "--shift": [-1, -2]}
 
 
 def test_values_keep_their_text_where_a_number_would_change_it_and_escapes_are_removed() -> None:

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from rekindle.contract.field_texts import Described
-from rekindle_service.experiments.trials import Parameters, Trial, format_value, label
+from rekindle_service.experiments.trials import Parameters, Trial, format_value, label, shown_key
 
 Goal = Literal["min", "max"]
 Aggregation = Literal["last", "min", "max", "mean"]
@@ -270,7 +270,9 @@ def result_text(measure: str, best: float | None, parameters: Parameters, lowest
     if best is None:
         return f"{measure} {low}" if low == high else f"{measure} {low} to {high}"
     known = parameters.items()
-    row = ", ".join(f"{name} {significant(v) if isinstance(v, float) else format_value(v)}" for name, v in known)
+    row = ", ".join(
+        f"{shown_key(name)} {significant(v) if isinstance(v, float) else format_value(v)}" for name, v in known
+    )
     return f"best {measure} {significant(best)}{row and f' with {row}'}; all {low} to {high}"
 
 

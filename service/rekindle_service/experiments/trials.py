@@ -67,7 +67,12 @@ def is_option(key: str) -> bool:
 
 def label(parameters: Mapping[str, Value]) -> str:
     """``ranks=2 --lr=0.1 --no-shuffle=yes``."""
-    return " ".join(f"{key.removesuffix('=')}={format_value(value)}" for key, value in parameters.items())
+    return " ".join(f"{shown_key(key)}={format_value(value)}" for key, value in parameters.items())
+
+
+def shown_key(key: str) -> str:
+    """The name of a parameter for people: ``lr`` for ``lr=``."""
+    return key.removesuffix("=")
 
 
 def format_value(value: Value) -> str:

@@ -141,7 +141,7 @@ def _parameter(job: Job, name: str) -> str | None:
 
 
 def _bare(option: str) -> str:
-    return option.lstrip("-").replace("_", "-")
+    return option.lstrip("-").removesuffix("=").replace("_", "-")
 
 
 def _number(text: str) -> float | None:

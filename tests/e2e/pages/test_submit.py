@@ -122,7 +122,7 @@ def test_several_values_of_a_parameter_make_an_experiment_which_can_be_varied_ag
     form.get_by_label("Measures").fill("test_accuracy, min loss")
     form.get_by_role("button", name="Submit the experiment").click()
     expect(form.locator("[data-field=matrix]")).to_contain_text("did you mean '--lr'")
-    parameters = '--lr = 0.1, 0.01\n--note = "a, b", <img>\n--fast = true'
+    parameters = '--lr = 0.1, 0.01\nnote= = "a, b", <img>\n--fast = true'
     form.get_by_label("Parameters").fill(parameters)
     expect(form.locator("#matrix-jobs")).to_have_text("This makes 4 jobs.")
     assert json.loads(typed(form, "#preview-curl")[-1])["base"]["args"] == ["--epochs", "3"]
@@ -130,7 +130,7 @@ def test_several_values_of_a_parameter_make_an_experiment_which_can_be_varied_ag
     form.wait_for_url("**/experiments/*")
     experiment = client.experiment(form.url.rpartition("/")[2])
     assert experiment["name"] == "rates"
-    assert experiment["definition"]["matrix"] == [{"--lr": [0.1, 0.01], "--note": ["a, b", "<img>"], "--fast": [True]}]
+    assert experiment["definition"]["matrix"] == [{"--lr": [0.1, 0.01], "note=": ["a, b", "<img>"], "--fast": [True]}]
     assert experiment["goals"] == ["max", "min"]
     form.get_by_role("link", name="Run again with changes").click()
     expect(form.get_by_label("Parameters")).to_have_value(parameters)

@@ -33,7 +33,7 @@ from rekindle_service.client import BuiltIn, Client, ComparisonRow, Experiment, 
 from rekindle_service.client.api_connection import drop_unset
 from rekindle_service.config.client_settings import ClientSettings
 from rekindle_service.experiments.comparison import significant
-from rekindle_service.experiments.trials import format_value, label
+from rekindle_service.experiments.trials import format_value, label, shown_key
 
 _POLL_INTERVAL = 1.0  # seconds
 _OUTPUT_LINES = 20
@@ -254,7 +254,7 @@ def comparison_table(experiment: Experiment) -> Table:
 
     The rows of an array also name their jobs, and always show the states, with the failures if there are any.
     """
-    headings = [*experiment["parameters"], *experiment["measures"]]
+    headings = [*map(shown_key, experiment["parameters"]), *experiment["measures"]]
     all_succeeded = set(experiment["states"]) == {"succeeded"}
     rows = [_cells(experiment, index, row) for index, row in enumerate(experiment["rows"])]
     if experiment["parameters"] != ["index"]:

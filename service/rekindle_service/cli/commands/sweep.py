@@ -92,13 +92,14 @@ def sweep(
     own, space = read_space(varied, fixed)
     matrix = combinations(space, trials, seed, shuffled=prune)
     drawn = [] if trials is None else ["--trials", str(trials), "--seed", str(seed)]
+    shown = [target] if kind == "script" else [f"--{kind}", target, "--"]
     source = source_code.locate(kind, target, code, git=git, ref=ref)
     with connect(context) as client:
         job = {**job_fields(options), "args": [*own, *fixed]}
         fields = request_fields(context, client, kind, source, job)
         body = {
             "name": common_name(fields),
-            "title": shlex.join(["rekindle", "sweep", *drawn, target, *args])[:_TITLE],
+            "title": shlex.join(["rekindle", "sweep", *drawn, *shown, *args])[:_TITLE],
             "base": {name: value for name, value in fields.items() if name != "name"},
             "matrix": matrix,
             **drop_unset(goal=goal, prune=prune or None, parallel=parallel),
@@ -155,7 +156,7 @@ def read_space(words: Sequence[str], fixed: Sequence[str] = ()) -> tuple[list[st
         keys[key] += 1
         values = _values(key, text) if has_value else None
         if isinstance(values, ValueRange) or (values is not None and len(values) > 1):
-            space[key if _is_option(word) else f"{key}="] = values
+            space[f"{key}=" if equals else key] = values  # as it was written: some scripts read only one of the two
         else:
             own += [word] if equals or not has_value else [word, text]
     keys.update(word.partition("=")[0] for word in fixed)

@@ -24,11 +24,14 @@ import { ExperimentActions } from "./experiment-actions.js";
 const MAX_ROWS = 500;
 const TIME = "time";
 
+/** The heading of a parameter: `--lr` for `--lr=`; `lr=` stays, since a metric may be named `lr`. @param {string} key */
+const shownKey = (key) => (key.startsWith("-") ? key.replace(/=$/, "") : key);
+
 /** The columns, whose values the charts show too. @param {Experiment} experiment @returns {Dimension[]} */
 function dimensionsOf({ parameters, measures, rows, trials, best }) {
   const seconds = rows.map((row) => mean(row.trials.map((trial) => trials[trial].seconds)));
   return [
-    ...parameters.map((name) => ({ name, isResult: false, values: rows.map((row) => row.parameters[name]), best: [] })),
+    ...parameters.map((key) => ({ name: shownKey(key), isResult: false, values: rows.map((row) => row.parameters[key]), best: [] })),
     ...measures.map((name, column) => ({ name, isResult: true, values: rows.map((row) => row.values[column]), best: best[column] })),
     { name: TIME, isResult: true, values: seconds, best: [] },
   ];
@@ -37,14 +40,14 @@ function dimensionsOf({ parameters, measures, rows, trials, best }) {
 /** What each row is called. @param {Experiment} experiment */
 function rowNames({ parameters, rows }) {
   const known = rows.map((row) => parameters.filter((key) => key in row.parameters));
-  return rows.map((row, index) => known[index].map((key) => `${key} ${valueText(row.parameters[key])}`).join(", ") || `row ${index + 1}`);
+  return rows.map((row, index) => known[index].map((key) => `${shownKey(key)} ${valueText(row.parameters[key])}`).join(", ") || `row ${index + 1}`);
 }
 
 /** @param {Experiment} experiment @param {Dimension[]} dimensions @param {RowView} view */
 function showTable(experiment, dimensions, view) {
   const { parameters, measures, rows } = experiment;
   const corner = h("th", { scope: "col" }, h("span", { class: "hidden" }, "Colour"));
-  const headings = [...parameters.map((name) => sortHeading(view, name)), ...[...measures, TIME].map((name) => sortHeading(view, name, "value"))];
+  const headings = [...parameters.map((key) => sortHeading(view, shownKey(key))), ...[...measures, TIME].map((name) => sortHeading(view, name, "value"))];
   patchChildren(byId("results-head"), [h("tr", {}, corner, ...headings, h("th", { scope: "col" }, "Jobs"))]);
   const order = view.order(dimensions, rows.length);
   patchChildren(byId("results-body"), order.slice(0, MAX_ROWS).map((row) => rowNode(experiment, dimensions, row, view)));

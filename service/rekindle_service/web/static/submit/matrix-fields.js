@@ -52,11 +52,11 @@ export function lostOf({ matrix, measure }) {
   return lost.join(" and ");
 }
 
-/** A line for each parameter: `--lr = 0.1, 0.01`. @param {string} lines @returns {Record<string, unknown[]>} */
+/** A line for each parameter: `--lr = 0.1, 0.01`, or `lr= = 0.1, 0.01`, whose key is `lr=`. @param {string} lines @returns {Record<string, unknown[]>} */
 function parseMatrix(lines) {
   const parts = lines.split("\n").filter((line) => line.trim()).map((line) => {
-    const at = line.indexOf("=");
-    return at < 0 ? [line.trim(), ""] : [line.slice(0, at).trim(), line.slice(at + 1)];
+    const [, key, values = ""] = /** @type {string[]} */ (/^([^=\s]+=(?=\s*=)|[^=]*)\s*(?:=(.*))?$/s.exec(line.trim()));
+    return [key.trim(), values];
   });
   return Object.fromEntries(parts.map(([key, values]) => [key, splitValues(values).map(valueOf)]));
 }
