@@ -108,6 +108,17 @@ def test_one_that_never_finishes_its_checkpoint_has_saved_nothing(run_dir: RunDi
     assert tracker.saved is False
 
 
+def test_one_that_is_saved_in_place_is_torn_when_it_is_left_empty(run_dir: RunDir) -> None:
+    tracker = begin(run_dir)
+    record(run_dir, FileUse.WRITTEN, write(run_dir.code / "ckpt.pt"))
+    write(run_dir.code / "empty.pt", b"")
+    assert found(tracker) == {"ckpt.pt": True}
+    write(run_dir.code / "ckpt.pt", b"")
+    assert found(tracker) == {"ckpt.pt": False}
+    assert [Path(target).name for _, target in move_torn(run_dir)] == ["ckpt.pt.torn-1"]
+    assert (run_dir.code / "empty.pt").exists()
+
+
 def test_a_name_that_is_renamed_when_the_file_is_whole_is_no_checkpoint(run_dir: RunDir) -> None:
     tracker = begin(run_dir)
     partial, path = run_dir.code / "inflight", run_dir.code / "model"

@@ -206,6 +206,9 @@ class CheckpointTracker:
         kind, complete = ("", True) if found is None else (found.kind, found.complete)
         if not kind and candidate.any_format and not is_record(path):
             kind = "file"
+        if not kind and not version[0]:  # saved in place: the ranks ended before its first bytes were written
+            kind = next((each.kind for each in self.observed.checkpoints if each.path == path), "")
+            complete = not kind
         if len(self._formats) < _MAX_RECOGNIZED:
             self._formats[path] = version, kind, complete
         return kind, complete
@@ -362,7 +365,7 @@ def _torn_names(path: str) -> list[str]:
 
 
 def _is_movable(checkpoint: Checkpoint, protected: Sequence[str]) -> bool:
-    """True for an incomplete regular file, or a directory that holds nothing but an incomplete checkpoint."""
+    """True for an incomplete or empty regular file, or a directory that holds nothing but an incomplete checkpoint."""
     path = Path(checkpoint.path)
     if any(f"{each}/".startswith(f"{path}/") for each in protected) or path.is_symlink():
         return False
@@ -375,7 +378,7 @@ def _is_movable(checkpoint: Checkpoint, protected: Sequence[str]) -> bool:
         complete = all(found.complete for found in formats) and shards_complete(files)
         return not complete and (only_shards or bool(CHECKPOINT_DIRECTORY.fullmatch(path.name)))
     found = recognize(path)
-    return found is not None and not found.complete
+    return not size_and_time(path)[0] if found is None else not found.complete
 
 
 def _free_name(name: str) -> str:
