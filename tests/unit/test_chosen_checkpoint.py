@@ -141,6 +141,23 @@ def test_a_keeper_killed_between_two_renames_is_followed_by_one_that_moves_the_r
     assert sorted(path.name for path in (run_dir.root / "moved-away-2").iterdir()) == ["epoch_2.pt", "epoch_3.pt"]
 
 
+def test_a_keeper_killed_while_it_copies_is_followed_by_one_that_copies(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(source: object, copy: object) -> None:
+        raise KeyboardInterrupt
+
+    save(run_dir, 100.0, "epoch_1.pt", data=TORCH + b"first")
+    save(run_dir, 101.0, "last.pt", data=TORCH + b"other")
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.copyfileobj", fail)
+        with pytest.raises(KeyboardInterrupt):
+            go_back(run_dir, "epoch_1.pt")
+    go_back(run_dir, "epoch_1.pt")
+    assert (run_dir.code / "last.pt").read_bytes() == TORCH + b"first"
+    assert (run_dir.root / "moved-away-2/last.pt").read_bytes() == TORCH + b"other"
+
+
 def test_nothing_moves_for_one_that_is_unknown_gone_or_replaced(run_dir: RunDir, tmp_path: Path) -> None:
     save(run_dir, 100.0, "epoch_1.pt")
     save(run_dir, 101.0, "epoch_2.pt")

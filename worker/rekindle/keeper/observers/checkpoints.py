@@ -321,11 +321,12 @@ def move_newer_away(run_dir: RunDir, chosen: str, run: int) -> list[str] | None:
             is_inside = each.path.startswith(f"{run_dir.root}/")
             aside = run_dir.root / f"moved-away-{run}" if is_inside else Path(each.path).parent / f".moved-away-{run}"
             aside.mkdir(exist_ok=True)
-            with suppress(FileNotFoundError):
-                target = Path(each.path).rename(_free_name(str(aside / Path(each.path).name)))
+            target = aside / Path(each.path).name
+            with suppress(FileNotFoundError):  # where a keeper before has moved it, and was killed while it copied
+                target = Path(each.path).rename(_free_name(str(target)))
                 moved.append(each.path)
-                if _is_alias(each, target, checkpoint):
-                    _copy_file(Path(chosen), Path(each.path))
+            if target.exists() and _is_alias(each, target, checkpoint):
+                _copy_file(Path(chosen), Path(each.path))
     for entry in Path(directory).iterdir():
         if entry.is_symlink() and str(entry.parent / entry.readlink()) in moved:
             entry.unlink()
