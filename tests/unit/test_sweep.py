@@ -41,6 +41,7 @@ def test_ranges_are_of_whole_numbers_only_where_both_ends_are_written_so() -> No
     ("words", "fixed", "message"),
     [
         ([], [], "no option has several values"),
+        (["3,5", "1"], [], "as in --lr 0.1,0.01; 3,5 belongs to no option"),
         (["--lr", "0.1", "--amp"], [], "no option has several values"),
         (["--lr", "0.1,"], [], "--lr 0.1,: has an empty value"),
         (["--lr", "1,2", "--lr=3"], [], "--lr is given twice"),

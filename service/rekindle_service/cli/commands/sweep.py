@@ -39,6 +39,7 @@ _OWN = ("--goal", "--prune", "--trials", "--parallel")  # a script hardly ever h
 _NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _RANGE = re.compile(rf"(log:)?({_NUMBER}):({_NUMBER})")
 _KEY = re.compile(r"[\w.+~/@-]+=")
+_COMMA = re.compile(r"(?<!\\),")
 _DIGITS = 4  # significant ones of a number that is drawn
 _TITLE = 500  # characters, at most
 
@@ -161,7 +162,10 @@ def read_space(words: Sequence[str], fixed: Sequence[str] = ()) -> tuple[list[st
             own += [word] if equals or not has_value else [word, text]
     keys.update(word.partition("=")[0] for word in fixed)
     if not space:
-        raise typer.BadParameter("no option has several values: write some after the script, as in --lr 0.1,0.01")
+        other = next((f"; {word} belongs to no option" for word in own if _COMMA.search(word)), "")
+        raise typer.BadParameter(
+            f"no option has several values: write some after the script, as in --lr 0.1,0.01{other}"
+        )
     if twice := [key for key in space if keys[key.removesuffix("=")] > 1]:
         raise typer.BadParameter(f"{twice[0]} is given twice: write all its values once, with commas between them")
     return [_plain(each) for each in own], space
@@ -179,7 +183,7 @@ def _values(key: str, text: str) -> list[Value] | ValueRange:
             rule = "two numbers above 0, the lower one first" if log else "the lower number first"
             raise typer.BadParameter(f"{key} {text}: a range has {rule}; write \\: for a colon within a value")
         return found
-    parts = re.split(r"(?<!\\),", text)
+    parts = _COMMA.split(text)
     if len(parts) > 1 and "" in parts:
         raise typer.BadParameter(f"{key} {text}: has an empty value; write \\, for a comma within a value")
     if repeated := [part for part, times in Counter(parts).items() if times > 1]:
