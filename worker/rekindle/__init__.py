@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from rekindle.training.snapshots.writer import SnapshotError as SnapshotError
     from rekindle.training.snapshots.writer import StaleGenerationError as StaleGenerationError
     from rekindle.training.step_boundary import NonFiniteError as NonFiniteError
+    from rekindle.training.step_digests import DivergenceError as DivergenceError
     from rekindle.training.strategy import DDPStrategy as DDPStrategy
     from rekindle.training.strategy import NoStrategy as NoStrategy
 
 _MODULES = {
     "DDPStrategy": "rekindle.training.strategy",
     "DeterministicElastic": "rekindle.training.deterministic_elastic",
+    "DivergenceError": "rekindle.training.step_digests",
     "Drained": "rekindle.training.drain",
     "ElasticSampler": "rekindle.training.sampler",
     "NoStrategy": "rekindle.training.strategy",

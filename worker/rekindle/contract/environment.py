@@ -15,6 +15,8 @@ SNAPSHOT_DIR = "REKINDLE_SNAPSHOT_DIR"  # directory to save in and to load from,
 ATTEMPT = "REKINDLE_ATTEMPT"  # number of the attempt, 1 at first
 GENERATION = "REKINDLE_GENERATION"  # of the attempt: a snapshot is committed only in the latest one
 SNAPSHOT_POLICY = "REKINDLE_SNAPSHOT_POLICY"  # when `rekindle.Run` takes snapshots, as JSON; the policy of the job
+DIGEST_INTERVAL = "REKINDLE_DIGEST_INTERVAL"  # steps between two digests of `rekindle.Run`, where the job sets it
+LAST_STEP = "REKINDLE_LAST_STEP"  # at which `rekindle.Run` stops, where the job sets it
 DEVICES_PER_RANK = "REKINDLE_DEVICES_PER_RANK"  # number of devices of each rank
 SLOTS = "REKINDLE_SLOTS"  # all slots of the attempt on this machine, those of local rank 0 first
 AFFINITY = "REKINDLE_AFFINITY"  # of the keeper and its ranks: an ``Affinity``, and how many CPU slots there are
@@ -81,6 +83,7 @@ EVENT_JSON = "REKINDLE_EVENT_JSON"  # the event as JSON, likewise
 SET_BY_REKINDLE = frozenset(
     {
         *(JOB_ID, RUN_DIR, SNAPSHOT_DIR, ATTEMPT, GENERATION, SNAPSHOT_POLICY, FAILURE_STATS),
+        *(DIGEST_INTERVAL, LAST_STEP),
         *(DEVICES_PER_RANK, SLOTS, AFFINITY, GPU_SHARE, NODE, NODE_PEERS, HOST, NODE_PLAN, USED_CUDA),
         *(PRIVATE_TMP, ENV_FILES),
         *(ARRAY_INDEX, EVENT, EVENT_ID, EVENT_JSON),
@@ -112,6 +115,8 @@ class RankEnv:
     node: int | None = None  # number of the machine in the attempt; None where the job is not on a cluster
     host: str | None = None  # name of the machine in the cluster, likewise
     node_peers: NodePeers | None = None  # the machines of the attempt, where only these may connect to a rank
+    digest_interval: int | None = None
+    last_step: int | None = None
     group_rank: int = 0  # number of the torchrun agent that started this rank, one on each machine
 
     @classmethod
@@ -134,6 +139,8 @@ class RankEnv:
             node=int(node) if (node := environment.get(NODE)) is not None else None,
             host=environment.get(HOST),
             node_peers=NodePeers.from_text(environment.get(NODE_PEERS, "")),
+            digest_interval=_number(environment.get(DIGEST_INTERVAL)),
+            last_step=_number(environment.get(LAST_STEP)),
             group_rank=int(environment.get("GROUP_RANK", "0")),
         )
 
@@ -155,8 +162,11 @@ def attempt_environment(
     failures: FailureStats = _NONE_YET,
     devices_per_rank: int = 1,
     slots: Sequence[str] = (),
+    digest_interval: int | None = None,
+    last_step: int | None = None,
 ) -> dict[str, str]:
     """What the keeper adds to the job's environment for one attempt."""
+    chosen = {DIGEST_INTERVAL: digest_interval, LAST_STEP: last_step}
     return {
         JOB_ID: run_dir.job_id,
         RUN_DIR: str(run_dir.root),
@@ -167,7 +177,12 @@ def attempt_environment(
         FAILURE_STATS: failures.to_text(),
         DEVICES_PER_RANK: str(devices_per_rank),
         SLOTS: ",".join(slots),
+        **{name: str(value) for name, value in chosen.items() if value is not None},
     }
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
 
 
 def tracker_environment(env: RankEnv, environment: Mapping[str, str]) -> dict[str, str]:

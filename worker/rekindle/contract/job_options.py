@@ -360,9 +360,20 @@ class JobOptions(JsonRecord):
     time_limit: float | None = _in_failures(None, "no limit", metavar="SECONDS", limits=SECONDS)
     """Seconds after the start of its first attempt, retries and back-off included, at which the job is stopped and
     cancelled. A resume starts the count again."""
+    last_step: int | None = _in_failures(None, "the end of the training", metavar="STEP", limits=COUNT)
+    """Step after which the training of a script that uses `rekindle.Run` ends, as if it were complete."""
     snapshot: SnapshotPolicy = field(default_factory=SnapshotPolicy)
     warm: bool = _in_ranks(True, label="Warm start", flag="--warm/--cold", varies=True)
     """Keep a standby process with torch imported, so that the next attempt starts sooner."""
+    digest: int | None = _in_snapshots(
+        None,
+        "that of the script, by default 100",
+        label="Digests every … steps",
+        metavar="STEPS",
+        limits={"ge": 0, "le": 1 << 53},
+    )
+    """Steps between two records of what the training is, bit by bit, for `rekindle diff` and `rekindle replay`; 0 for
+    none."""
     watch: list[str] = _in_snapshots([], label="Watched paths", metavar="PATH", limits={"max_length": 100})
     """Paths in which every file counts as a checkpoint that the script writes itself."""
     printed_metrics: bool = _in_code(

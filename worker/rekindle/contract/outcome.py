@@ -17,6 +17,7 @@ class OutcomeClass(StrEnum):
     HANG = "hang"  # no progress within the bound
     COMM = "comm"  # a collective failed and no rank has caused it
     NAN = "nan"  # loss or weights became non-finite
+    DIVERGENCE = "divergence"  # ranks that should hold the same model do not
     DISK_FULL = "disk_full"  # no space left where the job must write
     PREEMPTED = "preempted"  # saved and stopped because it was asked to
     CANCELLED = "cancelled"  # stopped for good because it was asked to

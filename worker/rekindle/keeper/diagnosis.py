@@ -29,6 +29,7 @@ from rekindle.keeper.error_kinds import (
 
 _CERTAIN_BUGS = {
     "SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError", "ScriptMissingError",
+    "DivergenceError",  # ``Run(on_divergence="stop")``
 }  # fmt: skip
 _CERTAIN_AT_THE_START = (
     "Expected to have finished reduction in the prior iteration",

@@ -150,6 +150,8 @@ def class_of(error: RankError) -> OutcomeClass:
         return OutcomeClass.DISK_FULL
     if error.exception == "NonFiniteError":
         return OutcomeClass.NAN
+    if error.exception in ("DivergenceError", "DivergenceRollback"):
+        return OutcomeClass.DIVERGENCE
     if (device := device_error(error)) is not None:
         return device.klass
     return OutcomeClass.COMM if is_comm_error(error) else OutcomeClass.USER_ERROR

@@ -41,6 +41,7 @@ ACTIONS: dict[OutcomeClass, Action] = {
     OutcomeClass.HANG: Action.RETRY,
     OutcomeClass.COMM: Action.RETRY,
     OutcomeClass.NAN: Action.STOP,
+    OutcomeClass.DIVERGENCE: Action.RETRY,
     OutcomeClass.DISK_FULL: Action.RETRY,
     OutcomeClass.PREEMPTED: Action.RETRY_FREE,
     OutcomeClass.CANCELLED: Action.STOP,

@@ -178,6 +178,8 @@ class Keeper:
             failures=failure_stats(self._run_dir.journal),
             devices_per_rank=self.spec.devices_per_rank,
             slots=resources.devices,
+            digest_interval=self.spec.digest,
+            last_step=self.spec.last_step,
         )
         plan = AttemptPlan(
             spec=self.spec,

@@ -22,6 +22,13 @@ class Drained(SystemExit):
         return f"drained after step {self.step}"
 
 
+class LastStep(SystemExit):  # no error: ``sys.exit(0)``
+    """Training has reached the last step that the job asks for; the process ends with exit code 0."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
 class DrainSignal:
     """Notices a request to save and stop, between ``start`` and ``stop``.
 

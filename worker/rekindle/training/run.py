@@ -18,7 +18,7 @@ from rekindle.contract.environment import RankEnv
 from rekindle.contract.job_options import SnapshotPolicy
 from rekindle.training import process_group
 from rekindle.training.data_loading import Collate, KeyedDataset, data_loader, length_of, to_device
-from rekindle.training.drain import Drained, DrainSignal
+from rekindle.training.drain import Drained, DrainSignal, LastStep
 from rekindle.training.reporter import reporter
 from rekindle.training.sampler import ElasticSampler, TrainingProgress, shard_range
 from rekindle.training.snapshots.async_saver import AsyncSaver, BestTracker
@@ -27,6 +27,7 @@ from rekindle.training.snapshots.shared_memory import shm_dir
 from rekindle.training.snapshots.snapshot_schedule import SnapshotSchedule, effective_policy
 from rekindle.training.snapshots.training_snapshots import Snapshots
 from rekindle.training.step_boundary import FlagAllReduce, MetricBuffer, NonFinitePolicy, OnNan, StepBoundary
+from rekindle.training.step_digests import INTERVAL, OnDivergence, StepDigests
 from rekindle.training.strategy import DDPStrategy, Strategy
 from rekindle.training.training_state import Stateful, TrainingState, prepare_metrics
 
@@ -53,6 +54,10 @@ class Run:
     A loss (a logged metric with ``loss`` in its name) or weights that are not finite are never saved. ``on_nan`` is
     what follows: ``stop`` raises NonFiniteError; ``rollback`` restores the latest snapshot and continues with the data
     after the batch that caused it, at most three times from the same snapshot; ``ignore`` continues.
+
+    Every ``digests`` steps (0: never) each rank records digests of its batch, gradients, weights and so on, and the
+    ranks compare those that should be the same. ``on_divergence`` is what follows where they are not: ``continue`` with
+    a notice; ``rollback``, a new attempt from the latest snapshot; ``stop`` raises DivergenceError.
     """
 
     def __init__(
@@ -70,6 +75,8 @@ class Run:
         strategy: Strategy | None = None,
         monitor: str | None = None,
         on_nan: OnNan = "stop",
+        digests: int = INTERVAL,
+        on_divergence: OnDivergence = "continue",
         start_from: str | Path | None = None,
         **extra: Stateful,
     ) -> None:
@@ -87,6 +94,8 @@ class Run:
         self._drain = DrainSignal(self._env.run_dir, reads_intent=self._env.rank == 0)
         self._logged = MetricBuffer()
         self._progress = TrainingProgress()
+        self._digest_interval = digests if self._env.digest_interval is None else self._env.digest_interval
+        self._on_divergence = on_divergence
         self._non_finite = NonFinitePolicy(on_nan)
         self._wrapped: nn.Module | None = None
 
@@ -103,11 +112,12 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         succeeded, drained = False, kind is not None and issubclass(kind, Drained)
+        complete = kind is None or issubclass(kind, LastStep)
         try:
-            if kind is None:
+            if complete:
                 self._boundary.finish()
-                self._reporter.update_status(completed=self._progress.finished)
-            succeeded = kind is None or drained
+                self._reporter.update_status(completed=kind is not None or self._progress.finished)
+            succeeded = complete or drained
         finally:
             self._saver.finish(succeeded=succeeded)
             self._leave(succeeded=succeeded, drained=drained)
@@ -192,7 +202,9 @@ class Run:
         for batch in self._microbatches.batches(loader):
             self._boundary.begin_step(sampler)
             self._microbatches.begin(self._progress)
-            yield to_device(batch, self._world.device)
+            moved = to_device(batch, self._world.device)
+            self._digests.note_batch(moved)
+            yield moved
             self._boundary.end_step(sampler)
         self._reporter.update_status(phase=_EPOCH_END)
 
@@ -262,9 +274,16 @@ class Run:
         )
         flags = FlagAllReduce(self._world)
         self._saver = self._build_saver()
+        self._digests = StepDigests(
+            self._world, self._module, self._parts, self._progress, self._digest_interval,
+            replicated=not self._strategy.is_sharded,
+            path=None if self._env.rank_dir is None else self._env.rank_dir.digests,
+            logged=self._logged.of_step,
+            on_divergence=self._on_divergence,
+        )  # fmt: skip
         self._boundary = StepBoundary(
             self._world, flags, self._progress, self._state, self._saver, self._drain, self._logged, self._non_finite,
-            must_store_result=self._env.run_dir is not None,
+            self._digests, self._env.last_step, must_store_result=self._env.run_dir is not None,
         )  # fmt: skip
 
     def _build_saver(self) -> AsyncSaver:

@@ -107,6 +107,12 @@ class ElasticSampler:
         """Begin ``epoch``."""
         self.epoch, self.position = epoch, 0
 
+    @property
+    def order_key(self) -> tuple[int, ...]:
+        """Numbers that are the same where the next batch has the same samples in the same order."""
+        seed = self._seed if self._shuffle else -1
+        return self._length, seed, self.epoch if self._shuffle else -1, self.position, self.next_sizes()[1]
+
     def state_dict(self) -> dict[str, Any]:
         """Capture the position, the same on every rank."""
         return {"epoch": self.epoch, "position": self.position, "length": self._length, "seed": self._seed}

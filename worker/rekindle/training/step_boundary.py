@@ -9,13 +9,14 @@ import torch
 import torch.distributed as dist
 
 from rekindle.contract.run_dir.rank_records import MetricPoint
-from rekindle.training.drain import Drained, DrainSignal
+from rekindle.training.drain import Drained, DrainSignal, LastStep
 from rekindle.training.process_group import World
 from rekindle.training.reporter import reporter
 from rekindle.training.sampler import ElasticSampler, TrainingProgress
 from rekindle.training.snapshots.async_saver import AsyncSaver
 from rekindle.training.snapshots.loader import RestoredSnapshot
 from rekindle.training.snapshots.writer import SaveResult
+from rekindle.training.step_digests import StepDigests
 from rekindle.training.training_state import TrainingState
 
 RESULT_TIMEOUT = 600.0  # seconds to wait for space for the last snapshot
@@ -52,6 +53,15 @@ class MetricBuffer:
         """
         scalars = {name: _scalar(name, value) for name, value in values.items()}
         self._logged.append((MetricPoint(step, epoch, time.time(), {}), weight, scalars))
+
+    def of_step(self, step: int) -> dict[str, float]:
+        """This rank's values of ``step``, the last of each name."""
+        return {
+            name: float(value)
+            for point, _, values in self._logged
+            if point.step == step
+            for name, value in values.items()
+        }
 
     def average(self, world: World) -> list[MetricPoint]:
         """Average over the ranks that logged a value for a step, on every rank. All ranks must call it."""
@@ -181,11 +191,17 @@ class StepBoundary:
     drain: DrainSignal
     metrics: MetricBuffer
     non_finite: NonFinitePolicy
+    digests: StepDigests
+    last_step: int | None = None  # at which the training ends
     must_store_result: bool = False  # else a last snapshot that cannot be written is a warning
     _deferred: StepFlags = field(default_factory=StepFlags)  # to the end of the epoch
     _left_at: float | None = None  # seconds of CLOCK_MONOTONIC, when the previous step of the epoch ended
 
     def begin_step(self, sampler: ElasticSampler) -> None:
+        """Prepare a step. Raises LastStep where no more are wanted."""
+        if self._is_complete:
+            raise LastStep
+        self.digests.begin_step(sampler)
         self.progress.begin_step(sampler)
         now, schedule, snapshots = time.monotonic(), self.saver.schedule, self.saver.snapshots
         decides = snapshots.is_coordinator
@@ -207,6 +223,8 @@ class StepBoundary:
         there than a drain may take, the step is saved first.
         """
         self._count_step(sampler)
+        if self._is_complete:
+            raise LastStep
         flags = self.flags.wait()
         if self._left_at is not None:
             self.saver.schedule.overhead.add_step(time.monotonic() - self._left_at, writing=flags.writing)
@@ -272,9 +290,14 @@ class StepBoundary:
         if self.progress.in_step and self.progress.sampler is not None:
             self._count_step(self.progress.sampler)
 
+    @property
+    def _is_complete(self) -> bool:
+        return self.last_step is not None and self.progress.step >= self.last_step
+
     def _count_step(self, sampler: ElasticSampler) -> None:
         self.progress.end_step(sampler)
         reporter().update_status(step=self.progress.step)
+        self.digests.end_step()
 
     def _carry_out(self, flags: StepFlags, *, must_save: bool = False) -> None:
         """Do what all ranks have agreed on."""
@@ -283,6 +306,7 @@ class StepBoundary:
         elif not flags.writing:
             self._wait_for_snapshot()
             if flags.snapshot or flags.shm:
+                self.digests.check()
                 self.saver.async_save(to_shm=not flags.snapshot)
         elif flags.snapshot:
             self.saver.skip()
@@ -292,6 +316,7 @@ class StepBoundary:
     def _save_now(self) -> SaveResult | None:
         """Save, and wait for it; None where the state is on disk already."""
         self._wait_for_snapshot()
+        self.digests.check()
         self.saver.async_save()
         return self._wait_for_snapshot()
 

@@ -16,7 +16,7 @@ from rekindle.contract.run_dir.json_records import Count, JsonRecord, Line
 
 
 class TensorKind(StrEnum):
-    """Of which tensors there are digests, in the order of a step."""
+    """What tensors a digest is of, in the order of a step."""
 
     GRADIENTS = "gradients"  # as the optimizer found them: averaged over the ranks
     PARAMETERS = "parameters"  # after the step, as all below
