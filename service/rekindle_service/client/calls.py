@@ -122,6 +122,14 @@ class ApiCalls(ApiConnection):
         return await self.request("POST", _job(job_id, "resume"), **({"json": chosen} if chosen else {}))
 
     @api_call
+    async def replay(
+        self, job_id: str, step: int, *, until: int | None = None, device: str | None = None
+    ) -> answers.Job:
+        """Submit a job that computes the steps from ``step`` to ``until`` again, by default that one."""
+        body = {"step": step, **drop_unset(until=until, device=device)}
+        return await self.request("POST", _job(job_id, "replay"), json=body)
+
+    @api_call
     async def delete(self, job_id: str) -> None:
         """Delete a finished job with its logs, metrics and snapshots."""
         await self.request("DELETE", _job(job_id))

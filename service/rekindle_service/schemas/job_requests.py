@@ -296,6 +296,23 @@ class ResumeRequest(RequestModel):
         return self
 
 
+class ReplayRequest(RequestModel):
+    """Which steps to compute again, and on what."""
+
+    step: Annotated[int, Field(ge=1, lt=1 << 53)]
+    """The first step."""
+    until: Annotated[int | None, Field(ge=1, lt=1 << 53)] = None
+    """The last step; default: the first one."""
+    device: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
+    """Device or slots, as of a job; default: those of the original."""
+
+    @model_validator(mode="after")
+    def _has_a_step(self) -> Self:
+        if self.until is not None and self.until < self.step:
+            raise ValueError(f"until ({self.until}) must not be before step ({self.step})")
+        return self
+
+
 class ChaosRequest(RequestModel):
     """A fault to inject."""
 

@@ -35,11 +35,12 @@ from rekindle_service.jobs import actions
 from rekindle_service.jobs.job_filter import find_jobs, parse_filter
 from rekindle_service.jobs.job_story import reason
 from rekindle_service.jobs.quotas import owner_of, priority_errors, slots_wanted
+from rekindle_service.jobs.replay import Steps, replay_of
 from rekindle_service.jobs.scheduler_health import Prospect
 from rekindle_service.jobs.submitter import Draft
 from rekindle_service.schemas.fields import Page
 from rekindle_service.schemas.job_json import DisplacedJob, JobPublic, QueueStats, SlotCount, ValidatedJob
-from rekindle_service.schemas.job_requests import JobCreate, JobPatch, ResumeRequest
+from rekindle_service.schemas.job_requests import JobCreate, JobPatch, ReplayRequest, ResumeRequest
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 from rekindle_service.submission import SubmissionError
@@ -209,6 +210,22 @@ def resume_job(state: AppStateDep, job: JobDep, run_dir: RunDirDep, body: Resume
         path = require_checkpoint(job, run_dir, body.checkpoint)
         return _changed(state, job, actions.resume_from(state.store, job, path))
     return _changed(state, job, actions.resume(state.store, job.id))
+
+
+@router.post("/jobs/{job_id}/replay", status_code=201)
+@SUBMISSIONS.route
+def replay_job(
+    state: AppStateDep, identity: IdentityDep, job: JobDep, run_dir: RunDirDep, body: ReplayRequest
+) -> JobPublic:
+    """Submit a job that computes steps of this one again, from its latest snapshot before them.
+
+    It has the code copy, arguments, environment and interpreter of the original, and a digest of every step.
+    """
+    steps = Steps(body.step, body.until or body.step)
+    submission = replay_of(job, run_dir, state.store.detailed_attempts(job.id), steps, body.device)
+    replayed = state.submitter.submit(replace(submission, **submitted_by(state, identity, None)))
+    state.wake()
+    return job_public(replayed)
 
 
 def _act(state: AppState, job: Job, allowed: bool, verb: str, action: Callable[[Store, str], Job | None]) -> JobPublic:

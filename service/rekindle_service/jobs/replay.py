@@ -1,0 +1,90 @@
+"""A job that computes steps of another one again, from the state before them."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from rekindle.contract.job_options import SnapshotPolicy
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle_service.jobs.packaging.code_manifest import read_manifest
+from rekindle_service.run_readers.stored_snapshots import read_snapshots
+from rekindle_service.store.tables import Job
+from rekindle_service.submission import FieldError, Submission, SubmissionError, stored_values
+
+_NEVER = 1 << 53  # steps
+_SPECIAL = str.maketrans({each: f"\\{each}" for each in "\\*?[]!# "})  # in a pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps to compute again: from ``first`` to ``last``, both included."""
+
+    first: int
+    last: int
+
+
+def replay_of(
+    job: Job, run_dir: RunDir, attempts: Sequence[AttemptInfo], steps: Steps, device: str | None
+) -> Submission:
+    """The request for the replay: code copy, arguments, environment, interpreter and ranks of the original.
+
+    It continues from the latest snapshot before the steps, else begins at the beginning. Raises SubmissionError where
+    no attempt has computed ``steps.first``, or the code copy is gone.
+    """
+    attempt = _attempt_with(steps.first, attempts, job)
+    before = [each.step for each in read_snapshots(run_dir.root, run_dir.snapshots) if each.verified]
+    start = max((step for step in before if step < steps.first), default=None)
+    manifest = read_manifest(run_dir)
+    if manifest is not None and not run_dir.code.is_dir():
+        rule, hint = "must still have its code copy", f"submit the code again with --continue {job.number}"
+        raise SubmissionError([FieldError("job", rule, job.id, hint)])
+    nodes = max(1, len(attempt.hosts))
+    ranks = attempt.world_size if job.spec.slurm is None else attempt.world_size // nodes * nodes
+    spec = replace(
+        job.spec,
+        name=f"replay of {job.name}"[:200],
+        env=stored_values(run_dir),
+        min_ranks=ranks,
+        max_ranks=ranks,
+        device=device or job.spec.device,
+        after=[],
+        after_any=[],
+        resizable=False,
+        max_failures=1,
+        snapshot=SnapshotPolicy(every_steps=_NEVER),
+        digest=1,
+        last_step=steps.last,
+        time_limit=None,
+        continue_from=None if start is None else job.id,
+        continue_step=start,
+        exclude=[] if manifest is None else list(_written_since(run_dir.code, manifest.files)),
+        gitignore=False,
+        keep_links=True,
+        code={},
+        warnings=[],
+    )  # fmt: skip
+    return Submission(spec, code=None if manifest is None else run_dir.code)
+
+
+def _attempt_with(step: int, attempts: Sequence[AttemptInfo], job: Job) -> AttemptInfo:
+    for attempt in reversed(attempts):
+        if (attempt.resumed_from_step or 0) < step <= (attempt.last_step or 0):
+            return attempt
+    reached = max((attempt.last_step or 0 for attempt in attempts), default=0)
+    rule = f"must be a step that job {job.number} has computed, from 1 to {reached}"
+    raise SubmissionError([FieldError("step", rule, step, "replay needs a script that uses rekindle.Run")])
+
+
+def _written_since(code: Path, submitted: Collection[str]) -> Iterator[str]:
+    """Patterns of what the script has written into the code copy: its files, or directories without submitted ones."""
+    kept = {parent for name in submitted for parent in (name, *map(str, PurePosixPath(name).parents))}
+    directories = [PurePosixPath()]
+    while directories:
+        directory = directories.pop()
+        for entry in sorted((code / directory).iterdir()):
+            path = directory / entry.name
+            if str(path) not in kept:
+                yield f"/{str(path).translate(_SPECIAL)}"
+            elif entry.is_dir() and not entry.is_symlink():
+                directories.append(path)
