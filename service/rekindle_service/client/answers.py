@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 __all__ = ["Attempt", "AuditEntry", "BestResult", "BuiltIn", "Checkpoint", "ComparisonRow", "Configuration"]
 __all__ += ["Device", "Devices", "DiskUsage", "DisplacedJob", "Experiment", "ExperimentSummary", "Fault"]
-__all__ += ["FaultInjection", "Job", "JobEvent", "LogLines", "Me", "MetricSeries", "NewToken", "Outcome", "Overview"]
+__all__ += ["FaultInjection", "Job", "JobEvent", "Layers", "LogLines", "Me", "MetricSeries", "NewToken", "Outcome", "Overview"]
 __all__ += ["OverviewItem", "OwnerShare", "PruneItem", "PruneResult", "Queue", "QueuedJob", "Rank", "RankGroup"]
 __all__ += ["Snapshot", "SnapshotList", "Story", "StoryFrame", "TimeBreakdown", "TimedLine", "Token", "Trial"]
 __all__ += ["ValidatedJob"]
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     RankGroup = Json[job_story.RankGroup]
     StoryFrame = Json[source_lines.StoryFrame]
 
+    Layers = Json[rank_json.LayersPublic]
     Rank = Json[rank_json.RankPublic]
     MetricSeries = Json[rank_json.MetricSeries]
     LogLines = Json[rank_json.LogLines]

@@ -123,10 +123,10 @@ class ApiCalls(ApiConnection):
 
     @api_call
     async def replay(
-        self, job_id: str, step: int, *, until: int | None = None, device: str | None = None
+        self, job_id: str, step: int, *, until: int | None = None, device: str | None = None, record: bool = False
     ) -> answers.Job:
         """Submit a job that computes the steps from ``step`` to ``until`` again, by default that one."""
-        body = {"step": step, **drop_unset(until=until, device=device)}
+        body = {"step": step, **drop_unset(until=until, device=device, record=record or None)}
         return await self.request("POST", _job(job_id, "replay"), json=body)
 
     @api_call
@@ -193,6 +193,11 @@ class ApiCalls(ApiConnection):
     async def ranks(self, job_id: str, attempt: int | None = None) -> list[answers.Rank]:
         """The ranks of one attempt (default: the latest)."""
         return await self._items(_job(job_id, "ranks"), attempt=attempt)
+
+    @api_call
+    async def layers(self, job_id: str, rank: int, attempt: int | None = None) -> answers.Layers:
+        """What a rank has computed in the step that was recorded, as ``replay`` with ``record`` does."""
+        return await self._get(_job(job_id, f"ranks/{rank}/layers"), attempt=attempt)
 
     @api_call
     async def stack(self, job_id: str, rank: int) -> str:

@@ -25,7 +25,7 @@ class Steps:
 
 
 def replay_of(
-    job: Job, run_dir: RunDir, attempts: Sequence[AttemptInfo], steps: Steps, device: str | None
+    job: Job, run_dir: RunDir, attempts: Sequence[AttemptInfo], steps: Steps, device: str | None, *, record: bool
 ) -> Submission:
     """The request for the replay: code copy, arguments, environment, interpreter and ranks of the original.
 
@@ -55,6 +55,7 @@ def replay_of(
         snapshot=SnapshotPolicy(every_steps=_NEVER),
         digest=1,
         last_step=steps.last,
+        record_step=steps.first if record else None,
         time_limit=None,
         continue_from=None if start is None else job.id,
         continue_step=start,

@@ -305,6 +305,8 @@ class ReplayRequest(RequestModel):
     """The last step; default: the first one."""
     device: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
     """Device or slots, as of a job; default: those of the original."""
+    record: bool = False
+    """Record the batch and what each layer computes in the first step."""
 
     @model_validator(mode="after")
     def _has_a_step(self) -> Self:

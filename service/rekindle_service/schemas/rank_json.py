@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pydantic import RootModel
 
 from rekindle.contract.run_dir.attempt_samples import GpuUsage
+from rekindle.contract.run_dir.digest_records import LayerRecord
 from rekindle_service.experiments.comparison import Goal
 from rekindle_service.run_readers.log_search import Match
 from rekindle_service.run_readers.merged_log import TimedLine
@@ -52,6 +53,21 @@ class RankPublic(RankRow):
     without_progress: float | None = None
     """Seconds for which the keeper, when it looked last, had observed no progress of any rank: a step, or without steps
     a collective, output or computation; null where not known."""
+
+
+class LayersPublic(ApiModel):
+    """What one rank has computed in one step, in that order."""
+
+    attempt: int
+    """Number of the attempt."""
+    rank: int
+    """Global rank."""
+    step: int
+    """Optimizer step that was recorded."""
+    samples: list[int]
+    """Indices of the samples of its batch in the data set."""
+    tensors: list[LayerRecord]
+    """Batch, outputs of the layers, gradients and parameters."""
 
 
 class StackPublic(ApiModel):

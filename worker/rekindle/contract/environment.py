@@ -17,6 +17,7 @@ GENERATION = "REKINDLE_GENERATION"  # of the attempt: a snapshot is committed on
 SNAPSHOT_POLICY = "REKINDLE_SNAPSHOT_POLICY"  # when `rekindle.Run` takes snapshots, as JSON; the policy of the job
 DIGEST_INTERVAL = "REKINDLE_DIGEST_INTERVAL"  # steps between two digests of `rekindle.Run`, where the job sets it
 LAST_STEP = "REKINDLE_LAST_STEP"  # at which `rekindle.Run` stops, where the job sets it
+RECORD_STEP = "REKINDLE_RECORD_STEP"  # whose layers `rekindle.Run` records, where the job sets it
 DEVICES_PER_RANK = "REKINDLE_DEVICES_PER_RANK"  # number of devices of each rank
 SLOTS = "REKINDLE_SLOTS"  # all slots of the attempt on this machine, those of local rank 0 first
 AFFINITY = "REKINDLE_AFFINITY"  # of the keeper and its ranks: an ``Affinity``, and how many CPU slots there are
@@ -83,7 +84,7 @@ EVENT_JSON = "REKINDLE_EVENT_JSON"  # the event as JSON, likewise
 SET_BY_REKINDLE = frozenset(
     {
         *(JOB_ID, RUN_DIR, SNAPSHOT_DIR, ATTEMPT, GENERATION, SNAPSHOT_POLICY, FAILURE_STATS),
-        *(DIGEST_INTERVAL, LAST_STEP),
+        *(DIGEST_INTERVAL, LAST_STEP, RECORD_STEP),
         *(DEVICES_PER_RANK, SLOTS, AFFINITY, GPU_SHARE, NODE, NODE_PEERS, HOST, NODE_PLAN, USED_CUDA),
         *(PRIVATE_TMP, ENV_FILES),
         *(ARRAY_INDEX, EVENT, EVENT_ID, EVENT_JSON),
@@ -117,6 +118,7 @@ class RankEnv:
     node_peers: NodePeers | None = None  # the machines of the attempt, where only these may connect to a rank
     digest_interval: int | None = None
     last_step: int | None = None
+    record_step: int | None = None
     group_rank: int = 0  # number of the torchrun agent that started this rank, one on each machine
 
     @classmethod
@@ -141,6 +143,7 @@ class RankEnv:
             node_peers=NodePeers.from_text(environment.get(NODE_PEERS, "")),
             digest_interval=_number(environment.get(DIGEST_INTERVAL)),
             last_step=_number(environment.get(LAST_STEP)),
+            record_step=_number(environment.get(RECORD_STEP)),
             group_rank=int(environment.get("GROUP_RANK", "0")),
         )
 
@@ -164,9 +167,10 @@ def attempt_environment(
     slots: Sequence[str] = (),
     digest_interval: int | None = None,
     last_step: int | None = None,
+    record_step: int | None = None,
 ) -> dict[str, str]:
     """What the keeper adds to the job's environment for one attempt."""
-    chosen = {DIGEST_INTERVAL: digest_interval, LAST_STEP: last_step}
+    chosen = {DIGEST_INTERVAL: digest_interval, LAST_STEP: last_step, RECORD_STEP: record_step}
     return {
         JOB_ID: run_dir.job_id,
         RUN_DIR: str(run_dir.root),

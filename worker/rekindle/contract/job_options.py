@@ -374,6 +374,10 @@ class JobOptions(JsonRecord):
     )
     """Steps between two records of what the training is, bit by bit, for `rekindle diff` and `rekindle replay`; 0 for
     none."""
+    record_step: int | None = _in_snapshots(
+        None, "none", label="Record the layers of step", metavar="STEP", limits=COUNT
+    )
+    """Step in which the batch and what each layer computes are recorded, of a script that uses `rekindle.Run`."""
     watch: list[str] = _in_snapshots([], label="Watched paths", metavar="PATH", limits={"max_length": 100})
     """Paths in which every file counts as a checkpoint that the script writes itself."""
     printed_metrics: bool = _in_code(

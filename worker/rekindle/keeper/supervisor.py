@@ -180,6 +180,7 @@ class Keeper:
             slots=resources.devices,
             digest_interval=self.spec.digest,
             last_step=self.spec.last_step,
+            record_step=self.spec.record_step,
         )
         plan = AttemptPlan(
             spec=self.spec,

@@ -19,6 +19,7 @@ from rekindle.contract.job_options import SnapshotPolicy
 from rekindle.training import process_group
 from rekindle.training.data_loading import Collate, KeyedDataset, data_loader, length_of, to_device
 from rekindle.training.drain import Drained, DrainSignal, LastStep
+from rekindle.training.layer_recorder import LayerRecorder
 from rekindle.training.reporter import reporter
 from rekindle.training.sampler import ElasticSampler, TrainingProgress, shard_range
 from rekindle.training.snapshots.async_saver import AsyncSaver, BestTracker
@@ -204,6 +205,7 @@ class Run:
             self._microbatches.begin(self._progress)
             moved = to_device(batch, self._world.device)
             self._digests.note_batch(moved)
+            self._recorder.note_batch(moved)
             yield moved
             self._boundary.end_step(sampler)
         self._reporter.update_status(phase=_EPOCH_END)
@@ -274,16 +276,20 @@ class Run:
         )
         flags = FlagAllReduce(self._world)
         self._saver = self._build_saver()
+        rank_dir = self._env.rank_dir
+        self._recorder = LayerRecorder(
+            self._module, self._env.record_step, None if rank_dir is None else rank_dir.layers
+        )
         self._digests = StepDigests(
             self._world, self._module, self._parts, self._progress, self._digest_interval,
             replicated=not self._strategy.is_sharded,
-            path=None if self._env.rank_dir is None else self._env.rank_dir.digests,
+            path=None if rank_dir is None else rank_dir.digests,
             logged=self._logged.of_step,
             on_divergence=self._on_divergence,
         )  # fmt: skip
         self._boundary = StepBoundary(
             self._world, flags, self._progress, self._state, self._saver, self._drain, self._logged, self._non_finite,
-            self._digests, self._env.last_step, must_store_result=self._env.run_dir is not None,
+            self._digests, self._recorder, self._env.last_step, must_store_result=self._env.run_dir is not None,
         )  # fmt: skip
 
     def _build_saver(self) -> AsyncSaver:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.training.drain import Drained, DrainSignal, LastStep
+from rekindle.training.layer_recorder import LayerRecorder
 from rekindle.training.process_group import World
 from rekindle.training.reporter import reporter
 from rekindle.training.sampler import ElasticSampler, TrainingProgress
@@ -192,6 +193,7 @@ class StepBoundary:
     metrics: MetricBuffer
     non_finite: NonFinitePolicy
     digests: StepDigests
+    recorder: LayerRecorder
     last_step: int | None = None  # at which the training ends
     must_store_result: bool = False  # else a last snapshot that cannot be written is a warning
     _deferred: StepFlags = field(default_factory=StepFlags)  # to the end of the epoch
@@ -202,6 +204,7 @@ class StepBoundary:
         if self._is_complete:
             raise LastStep
         self.digests.begin_step(sampler)
+        self.recorder.begin_step(self.progress.step + 1, sampler)
         self.progress.begin_step(sampler)
         now, schedule, snapshots = time.monotonic(), self.saver.schedule, self.saver.snapshots
         decides = snapshots.is_coordinator
@@ -297,6 +300,7 @@ class StepBoundary:
     def _count_step(self, sampler: ElasticSampler) -> None:
         self.progress.end_step(sampler)
         reporter().update_status(step=self.progress.step)
+        self.recorder.end_step()
         self.digests.end_step()
 
     def _carry_out(self, flags: StepFlags, *, must_save: bool = False) -> None:

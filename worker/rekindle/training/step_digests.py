@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rekindle.contract.run_dir.digest_records import DigestNames, StepDigest, TensorKind, hexadecimal, pack
+from rekindle.training.layer_recorder import tensors_in
 from rekindle.training.process_group import World
 from rekindle.training.reporter import reporter
 from rekindle.training.rng import derived_seed
@@ -210,7 +211,7 @@ class StepDigests:
         found: dict[TensorKind, tuple[set[int], list[str]]] = {}
         new = set()
         for kind, name, values in zip(kinds, texts, zip(*vectors, strict=True), strict=True):
-            odd = _odd_ranks(values, processors)
+            odd = odd_ranks(values, processors)
             if fresh := {(rank, f"{kind} {name}") for rank in odd} - self._diverged:
                 new |= fresh
                 ranks, listed = found.setdefault(kind, (set(), []))
@@ -277,7 +278,7 @@ class StepDigests:
         self._written += len(content)
 
 
-def _odd_ranks(values: tuple[int, ...], processors: list[int]) -> set[int]:
+def odd_ranks(values: tuple[int, ...], processors: list[int]) -> set[int]:
     """The ranks whose value is not that of most ranks with such a processor; all of these where no value is most."""
     odd: set[int] = set()
     for kind in set(processors):
@@ -301,18 +302,7 @@ def _rolled(digests: list[int]) -> int:
 
 def _digests_in(value: Any) -> list[int]:
     """The digests of all tensors in lists, tuples and dicts."""
-    return TensorDigests().take([local_part(each) for each in _tensors_in(value)])
-
-
-def _tensors_in(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _tensors_in(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _tensors_in(each)
+    return TensorDigests().take([local_part(each) for each in tensors_in(value)])
 
 
 def _processor_name(device: torch.device) -> str:

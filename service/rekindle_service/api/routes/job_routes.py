@@ -222,7 +222,8 @@ def replay_job(
     It has the code copy, arguments, environment and interpreter of the original, and a digest of every step.
     """
     steps = Steps(body.step, body.until or body.step)
-    submission = replay_of(job, run_dir, state.store.detailed_attempts(job.id), steps, body.device)
+    attempts = state.store.detailed_attempts(job.id)
+    submission = replay_of(job, run_dir, attempts, steps, body.device, record=body.record)
     replayed = state.submitter.submit(replace(submission, **submitted_by(state, identity, None)))
     state.wake()
     return job_public(replayed)

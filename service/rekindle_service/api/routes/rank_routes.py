@@ -18,6 +18,8 @@ from rekindle.contract.run_dir.control_messages import (
     notify,
     post_request,
 )
+from rekindle.contract.run_dir.digest_records import StepRecord
+from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankState
 from rekindle.contract.safe_open import stat_beneath
@@ -45,6 +47,7 @@ from rekindle_service.schemas.attempt_json import ChaosPublic
 from rekindle_service.schemas.fields import Page
 from rekindle_service.schemas.job_requests import ChaosRequest
 from rekindle_service.schemas.rank_json import (
+    LayersPublic,
     MetricName,
     MetricSeries,
     PrintedPlace,
@@ -71,6 +74,18 @@ def list_ranks(
         return Page(items=[])
     ranks = ranks_public(job, run_dir, attempts.find(attempt))
     return paginate(ranks, params, lambda rank: rank.rank)
+
+
+@router.get("/jobs/{job_id}/ranks/{rank}/layers", tags=["ranks"])
+def read_layers(job: JobDep, run_dir: RunDirDep, attempt: AttemptDep, rank: RankDep) -> LayersPublic:
+    """Get what the layers have computed in the step that a job records (`record_step`)."""
+    record = read_record(run_dir.attempt(attempt.number).rank(rank).layers, StepRecord, run_dir.root)
+    if record is None:
+        detail = f"rank {rank} of attempt {attempt.number} of job {job.id} has recorded no step"
+        raise ApiError(404, "not-found", detail)
+    return LayersPublic(
+        attempt=attempt.number, rank=rank, step=record.step, samples=record.samples, tensors=record.tensors
+    )
 
 
 @router.post("/jobs/{job_id}/ranks/{rank}/stack", tags=["ranks"])

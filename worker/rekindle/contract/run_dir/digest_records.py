@@ -6,12 +6,12 @@ Two kinds of lines: ``DigestNames`` before the first digest, and again where the
 """
 
 import base64
-import binascii
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rekindle.contract.field_texts import Described
 from rekindle.contract.run_dir.json_records import Count, JsonRecord, Line
 
 
@@ -58,6 +58,38 @@ class StepDigest(JsonRecord):
     tensors: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class LayerRecord(Described):
+    """One tensor of a recorded step."""
+
+    phase: Line
+    """`batch`, `forward` (output of a layer), `backward` (gradient of that output), `gradient` or `parameter` (after
+    the step)."""
+    name: Line
+    """Name of the layer or parameter."""
+    shape: list[Count]
+    """Size in each dimension."""
+    low: float | None
+    """Lowest finite value; null where there is none."""
+    high: float | None
+    """Highest finite value; null where there is none."""
+    norm: float
+    """Euclidean norm of the finite values."""
+    not_finite: Count
+    """Number of values that are infinite or NaN."""
+    digest: Line
+    """64-bit digest of the bits, as 16 hexadecimal digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord(JsonRecord):
+    """Content of ``layers.json``: what one rank has computed in ``step``; ``samples`` are indices in the data set."""
+
+    step: Count
+    samples: list[Count]
+    tensors: list[LayerRecord]
+
+
 def pack(digests: Sequence[int]) -> str:
     """Pack 64-bit numbers, signed or not, as text."""
     words = [digest & 0xFFFF_FFFF_FFFF_FFFF for digest in digests]
@@ -69,7 +101,7 @@ def unpack(text: str) -> list[int]:
     try:
         packed = base64.b64decode(text, validate=True)
         return list(struct.unpack(f"<{len(packed) // 8}Q", packed))
-    except (binascii.Error, struct.error) as error:
+    except (ValueError, struct.error) as error:
         raise ValueError(f"not packed digests: {error}") from error
 
 

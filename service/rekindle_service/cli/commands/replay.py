@@ -1,0 +1,79 @@
+"""`rekindle replay`: compute steps of a job again, and say whether they come out the same."""
+
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from rekindle_service.cli.commands.follow import follow
+from rekindle_service.cli.context import JobArgument, connect
+from rekindle_service.cli.layout import Table
+from rekindle_service.cli.terminal import ExitCode, OutputOption, note, out, print_job, print_line
+from rekindle_service.client import Client, Job, Layers
+
+_COLUMNS = ("PHASE", "LAYER", "SHAPE", "LOWEST", "HIGHEST", "NORM", "NOT FINITE")
+_MAX_SAMPLES = 32  # ids that are listed
+
+
+def replay(
+    context: typer.Context,
+    job: JobArgument,
+    step: Annotated[int, Option("--step", min=1, help="First step to compute again.")],
+    until: Annotated[int | None, Option(min=1, metavar="STEP", help="Last step. (default: the first one)")] = None,
+    device: Annotated[
+        str | None, Option(metavar="auto|cpu|cuda|SLOTS", help="Compute it there. (default: as the original)")
+    ] = None,
+    record: Annotated[
+        bool, Option("--record", help="Record the batch and what each layer computes in the first step.")
+    ] = False,
+    rank: Annotated[int, Option(min=0, help="With --record: whose layers to show.")] = 0,
+    detach: Annotated[bool, Option("--detach", help="Do not wait for the replay.")] = False,
+    output: OutputOption = "table",
+) -> None:
+    """Compute steps of a job again in a job of their own, and compare every digest.
+
+    The replay has the code, arguments, environment and interpreter of the original, and begins at its latest snapshot
+    before the step. The original must have stopped, and is not touched. For scripts that use rekindle.Run.
+    """
+    with connect(context) as client:
+        original = client.find_job(job)
+        replayed = client.replay(original["id"], step, until=until, device=device, record=record)
+        print_job(replayed, output, _begins(original, replayed))
+        if detach:
+            return
+        if (code := follow(client, replayed["id"], output)) is not ExitCode.SUCCEEDED:
+            raise typer.Exit(code)
+        if record and output == "table":
+            _print_layers(client.layers(replayed["id"], rank))
+        raise typer.Exit(_compare(client, original, replayed, output))
+
+
+def _begins(original: Job, replayed: Job) -> str:
+    begins = replayed["continue_step"]
+    where = "from the beginning" if begins is None else f"from the snapshot of step {begins}"
+    return f"{replayed['name']} is job {replayed['number']}: it repeats job {original['number']} {where}"
+
+
+def _print_layers(layers: Layers) -> None:
+    ids = ", ".join(map(str, layers["samples"][:_MAX_SAMPLES]))
+    more = f" and {len(layers['samples']) - _MAX_SAMPLES} more" if len(layers["samples"]) > _MAX_SAMPLES else ""
+    print_line(f"Step {layers['step']}, rank {layers['rank']}: samples {ids}{more}")
+    out().print(
+        Table(
+            _COLUMNS,
+            (
+                [
+                    each["phase"],
+                    each["name"],
+                    "×".join(map(str, each["shape"])),
+                    *("-" if (number := each[key]) is None else f"{number:.4g}" for key in ("low", "high", "norm")),
+                    str(each["not_finite"]),
+                ]
+                for each in layers["tensors"]
+            ),
+            drop=("SHAPE", "NORM"),
+        )
+    )
+    first = next((each for each in layers["tensors"] if each["not_finite"]), None)
+    if first is not None:
+        note(f"The first values that are not finite are in {first['name']} ({first['phase']}).")

@@ -1,0 +1,90 @@
+"""Steps that are computed again come out the same, bit by bit; where a bit has flipped, they do not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli_process import rekindle
+from e2e.served_job import ServedJob
+from plain_torchrun import SCRIPTS
+from rekindle_service.client import Client
+
+SCRIPT = SCRIPTS / "replayed.py"
+LAYER = "4.weight"
+
+
+def submit(client: Client, home: Path, *args: str, **more: object) -> ServedJob:
+    body = {
+        "script": SCRIPT.name,
+        "args": list(args),
+        "code": {"path": str(SCRIPT.parent)},
+        "device": "cpu",
+        "ranks": 2,
+        "env": {"OMP_NUM_THREADS": "1"},
+        **more,
+    }
+    return ServedJob(client, home, body)
+
+
+def replay(home: Path, job: ServedJob, *options: str) -> tuple[int, str]:
+    done = rekindle(home, "replay", job.id, *options)
+    assert done.returncode in (0, 1), done.stderr
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("way", ["ddp", pytest.param("fsdp", marks=pytest.mark.long)])
+def test_steps_of_a_job_that_was_killed_are_the_same_when_they_are_computed_again(
+    client: Client, home: Path, way: str
+) -> None:
+    job = submit(client, home, way, "--pause", "0.05")
+    for attempt in (1, 2):
+        job.reach(attempt=attempt, beyond=8 * attempt)
+        job.kill_rank(attempt - 1)
+    assert job.finish() == "succeeded"
+    code, said = replay(home, job, "--step", "12", "--until", "30")
+    assert code == 0, said
+    assert "dentical" in said, said
+    assert "19 steps" in said, said
+
+
+@pytest.mark.parametrize("way", ["ddp", pytest.param("fsdp", marks=pytest.mark.long)])
+def test_a_bit_that_flipped_once_is_named_by_the_replay(client: Client, home: Path, tmp_path: Path, way: str) -> None:
+    mark = tmp_path / "flip"
+    mark.write_text(f"13 1 {LAYER}")
+    job = submit(client, home, way, env={"OMP_NUM_THREADS": "1", "FLIP": str(mark)})
+    assert job.finish() == "succeeded"
+    assert not mark.exists()
+    code, said = replay(home, job, "--step", "11", "--until", "15")
+    assert code == 1, said
+    first = said[said.index("irst difference") :].splitlines()[0]
+    assert "step 13" in first, said
+    assert LAYER in first, said
+    assert "rank 1" in first, said
+
+
+def test_what_diverged_is_computed_again_from_the_snapshot_before_it(
+    client: Client, home: Path, tmp_path: Path
+) -> None:
+    mark = tmp_path / "flip"
+    mark.write_text(f"14 1 {LAYER}")
+    env = {"OMP_NUM_THREADS": "1", "FLIP": str(mark)}
+    jobs = [submit(client, home, "ddp", "--on-divergence", "rollback", "--digests", "4", env=env) for _ in range(2)]
+    for job in jobs:
+        assert job.finish() == "succeeded"
+    attempts = sorted(len(client.attempts(job.id)) for job in jobs)
+    assert attempts == [1, 2]
+    outcome = next(each for job in jobs for each in client.attempts(job.id) if each["outcome"]["class"] != "success")
+    assert outcome["outcome"]["class"] == "divergence"
+    assert LAYER in outcome["outcome"]["message"]
+    ends = [job.run_dir.attempt(job.attempt()).rank(0).digests.read_text().splitlines()[-1] for job in jobs]
+    one, other = map(json.loads, ends)
+    assert one == other
+
+
+def test_a_step_that_no_attempt_has_computed_is_refused(client: Client, home: Path) -> None:
+    job = submit(client, home, "ddp", "--epochs", "1", ranks=1)
+    assert job.finish() == "succeeded"
+    refused = rekindle(home, "replay", job.id, "--step", "900")
+    assert refused.returncode == 2
+    assert "from 1 to 20" in refused.stderr
