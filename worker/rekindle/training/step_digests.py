@@ -251,8 +251,8 @@ class StepDigests:
         return hexadecimal(_rolled([*_digests_in(states), int.from_bytes(digest.digest(), "big", signed=True)]))
 
     def _parts(self) -> str | None:
-        """One digest of what Run saves besides model and optimizers."""
-        others = {name: part for name, part in self.parts.items() if not isinstance(part, torch.optim.Optimizer)}
+        """One digest of scheduler and scaler; other parts may take long to give their state."""
+        others = {name: self.parts[name] for name in ("scheduler", "scaler") if name in self.parts}
         if not others:
             return None
         digests = []

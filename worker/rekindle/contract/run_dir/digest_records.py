@@ -53,7 +53,7 @@ class StepDigest(JsonRecord):
     order: Line  # digest of the indices of these samples, 16 hexadecimal digits, as all below
     batch: Line | None = None  # of the tensors in this rank's batch
     random: Line | None = None  # of the states of its random number generators
-    parts: Line | None = None  # of what Run saves otherwise: scheduler, scaler …
+    parts: Line | None = None  # of the states of scheduler and scaler
     logged: dict[str, Line] = field(default_factory=dict)  # by name, the values of this rank as ``float.hex``
     tensors: dict[str, str] = field(default_factory=dict)
 
