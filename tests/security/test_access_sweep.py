@@ -111,6 +111,7 @@ def _fill(found: Lab) -> None:
 def routes(found: Lab) -> list[tuple[str, str, str]]:
     """Template, method and path of every route, with anna's job and experiment in the path."""
     values = {"job_id": found.job["id"], "experiment_id": found.experiment["id"], "rank": "0", "step": "1"}
+    values |= {"other": found.job["id"]}
     values |= {"token_id": "abcdefghij", "path:path": "shared/api.js"}
     every = []
     for context in iter_route_contexts(found.server.app.routes):

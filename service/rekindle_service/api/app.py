@@ -25,6 +25,7 @@ from rekindle_service.api.request_body import RequestBodyMiddleware
 from rekindle_service.api.routes import (
     access_routes,
     code_routes,
+    digest_routes,
     disk_routes,
     event_routes,
     experiment_routes,
@@ -52,6 +53,7 @@ _MODULES = (
     merged_log_routes,
     snapshot_routes,
     code_routes,
+    digest_routes,
     experiment_routes,
     machine_routes,
     disk_routes,

@@ -45,5 +45,6 @@ class WorkerPool:
 
 SUBMISSIONS = WorkerPool("submissions", threads=12, waiting=100)
 UPLOADS = WorkerPool("uploads", threads=4, waiting=100)
+DIGESTS = WorkerPool("comparisons of jobs", threads=2, waiting=100)
 CHECKS = WorkerPool("health checks", threads=2, waiting=100)
 EVENTS = WorkerPool("event streams", threads=4, waiting=10_000)

@@ -187,19 +187,20 @@ def candidates(jobs: list[Job], incomplete: str) -> Iterator[tuple[str, str]]:
             yield job["id"], description
 
 
-def _job_argument(help_text: str, metavar: str = "JOB") -> Any:
+def job_argument(help_text: str, metavar: str = "JOB") -> Any:
+    """An argument that names a job, which a shell completes."""
     return typer.Argument(metavar=metavar, help=help_text, autocompletion=complete_job)
 
 
 JobArgument = Annotated[
-    str, _job_argument("Id, its first 4 or more characters, number, or name (the latest job of it).")
+    str, job_argument("Id, its first 4 or more characters, number, or name (the latest job of it).")
 ]
 JobsArgument = Annotated[
     list[str] | None,
-    _job_argument("Ids, their first 4 or more characters, numbers, or names (the latest job of each).", "[JOB]..."),
+    job_argument("Ids, their first 4 or more characters, numbers, or names (the latest job of each).", "[JOB]..."),
 ]
 OptionalJobArgument = Annotated[
-    str | None, _job_argument("This job instead of the machine: id, its first characters, number or name.", "[JOB]")
+    str | None, job_argument("This job instead of the machine: id, its first characters, number or name.", "[JOB]")
 ]
 _HOME_HELP = "Directory of the database, the token and all runs. (default: REKINDLE_HOME or ~/.rekindle)"
 HomeOption = Annotated[Path | None, typer.Option(metavar="PATH", help=_HOME_HELP)]

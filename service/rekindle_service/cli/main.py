@@ -17,6 +17,7 @@ from rekindle.contract import __version__
 from rekindle_service.cli.commands.change import cancel, delete, drain, resume
 from rekindle_service.cli.commands.chaos_command import chaos
 from rekindle_service.cli.commands.demo import demo
+from rekindle_service.cli.commands.diff_command import diff
 from rekindle_service.cli.commands.doctor import doctor
 from rekindle_service.cli.commands.experiment import experiment
 from rekindle_service.cli.commands.follow import logs, wait
@@ -47,7 +48,7 @@ app = typer.Typer(name="rekindle", cls=CommandGroup, rich_markup_mode=None, cont
 
 _PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Run": (submit, sweep, experiment, demo, chaos),
-    "Watch": (ps, queue, top, show, logs, wait, snapshots),
+    "Watch": (ps, queue, top, show, logs, wait, snapshots, diff),
     "Control": (cancel, drain, resume, delete),
     "Server": (serve, doctor, devices, disk, prune),
     "Access": (token, audit),

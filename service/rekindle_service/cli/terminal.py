@@ -34,7 +34,7 @@ class ExitCode(IntEnum):
     """``wait`` and ``--follow`` exit with the outcome of the jobs, every other command with 0, 1 or 2."""
 
     SUCCEEDED = 0  # done; of `wait`, `submit --follow` and `experiment --follow`: every job has succeeded
-    FAILED = 1  # a job has failed or did not recover from `chaos`, or `doctor` or `demo` has found a problem
+    FAILED = 1  # a job has failed or did not recover from `chaos`; `doctor`, `demo` or `diff` has found something
     USAGE = 2  # the command is wrong, the server has rejected it, or no server runs
     CANCELLED = 3  # the job, or one of the experiment, was cancelled
     HELD = 4  # the job was drained; `rekindle resume` continues it

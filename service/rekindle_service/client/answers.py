@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 __all__ = ["Attempt", "AuditEntry", "BestResult", "BuiltIn", "Checkpoint", "ComparisonRow", "Configuration"]
-__all__ += ["Device", "Devices", "DiskUsage", "DisplacedJob", "Experiment", "ExperimentSummary", "Fault"]
-__all__ += ["FaultInjection", "Job", "JobEvent", "Layers", "LogLines", "Me", "MetricSeries", "NewToken", "Outcome", "Overview"]
-__all__ += ["OverviewItem", "OwnerShare", "PruneItem", "PruneResult", "Queue", "QueuedJob", "Rank", "RankGroup"]
-__all__ += ["Snapshot", "SnapshotList", "Story", "StoryFrame", "TimeBreakdown", "TimedLine", "Token", "Trial"]
-__all__ += ["ValidatedJob"]
+__all__ += ["Device", "Devices", "DigestedSteps", "DiskUsage", "DisplacedJob", "Experiment"]
+__all__ += ["ExperimentSummary", "Fault", "FaultInjection", "Job", "JobDiff", "JobEvent", "Layers", "LogLines"]
+__all__ += ["Me", "MetricSeries", "NewToken", "Outcome", "Overview", "OverviewItem", "OwnerShare", "PruneItem"]
+__all__ += ["PruneResult", "Queue", "QueuedJob", "Rank", "RankGroup", "Snapshot", "SnapshotList", "Story"]
+__all__ += ["StoryFrame", "TimeBreakdown", "TimedLine", "Token", "Trial", "ValidatedJob"]
 
 T = TypeVar("T")
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rekindle_service.schemas import (
         access_json,
         attempt_json,
+        digest_json,
         disk_json,
         experiment_json,
         job_json,
@@ -64,6 +65,9 @@ if TYPE_CHECKING:
     MetricSeries = Json[rank_json.MetricSeries]
     LogLines = Json[rank_json.LogLines]
     TimedLine = Json[merged_log.TimedLine]
+
+    DigestedSteps = Json[digest_json.DigestedSteps]
+    JobDiff = Json[digest_json.JobDiff]
 
     Devices = Json[machine_json.Devices]
     Device = Json[machine_json.DevicePublic]

@@ -216,6 +216,20 @@ class ApiCalls(ApiConnection):
         return await self._items(_job(job_id, "metrics"), name=name)
 
     @api_call
+    async def digests(self, job_id: str, *, after: int = -1, limit: int = 500) -> answers.DigestedSteps:
+        """One page of the steps with digests, those after the step ``after``."""
+        return await self._get(_job(job_id, "digests"), after=after, limit=limit)
+
+    @api_call
+    async def diff(
+        self, job_id: str, other_id: str, *, attempt: int | None = None, other_attempt: int | None = None
+    ) -> answers.JobDiff:
+        """Where two trainings, or attempts of them, are not the same any more, and what can explain it."""
+        path = _job(job_id, f"diff/{_segment(other_id)}")
+        params = drop_unset(attempt=attempt, other_attempt=other_attempt)
+        return await self.request("GET", path, params=params, timeout=LONG_TIMEOUT)
+
+    @api_call
     async def job_events(self, job_id: str) -> list[answers.JobEvent]:
         """The state changes and other events of the job, oldest first."""
         return await self._items(_job(job_id, "events"))

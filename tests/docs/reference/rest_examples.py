@@ -9,6 +9,7 @@ PATH_VALUES = {
     "experiment_id": "p7d2k9w4ze",
     "token_id": "b8f3n1c6yr",
     "name": "cuda:3",
+    "other": "m4t8h2s5va",
     "rank": "1",
     "step": "400",
 }
@@ -20,6 +21,8 @@ QUERIES = {
     "GET /api/v1/jobs": "state=running&limit=20",
     "GET /api/v1/jobs/{job_id}/ranks/{rank}/log": "stream=stderr&tail=100",
     "GET /api/v1/jobs/{job_id}/metrics": "name=loss",
+    "GET /api/v1/jobs/{job_id}/digests": "after=1200&limit=100",
+    "GET /api/v1/jobs/{job_id}/diff/{other}": "other_attempt=2",
     "GET /api/v1/events": "job=k3v9x2m1qa&log=0:stdout",
 }
 """Of routes that require none."""

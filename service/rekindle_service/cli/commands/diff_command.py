@@ -1,0 +1,57 @@
+"""`rekindle diff`: the first step at which two trainings differ, and what can explain it."""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from rekindle_service.cli.context import connect, job_argument
+from rekindle_service.cli.terminal import ExitCode, OutputOption, print_answer, print_line, working
+from rekindle_service.client import JobDiff
+
+_ATTEMPT = re.compile(r"(.+)@(\d{1,9})", re.DOTALL)
+_HELP = "Id, number or name of a job; JOB@ATTEMPT is one attempt of it, such as 12@1."
+_EXIT_CODES = {"identical": ExitCode.SUCCEEDED, "different": ExitCode.FAILED, "incomparable": ExitCode.USAGE}
+
+
+def diff(
+    context: typer.Context,
+    one: Annotated[str, job_argument(_HELP, "A")],
+    other: Annotated[str, job_argument(_HELP, "B")],
+    output: OutputOption = "table",
+) -> None:
+    """Find the first step at which two trainings differ, and what can explain it.
+
+    Compares the digests that `rekindle.Run` writes, of two jobs or two attempts, as in `rekindle diff 12@1 12@2`. Exits
+    with 0 where they are identical, 1 where they differ, 2 where nothing can be compared.
+    """
+    (first, attempt), (second, other_attempt) = split_reference(one), split_reference(other)
+    with connect(context) as client:
+        ids = client.find_job(first)["id"], client.find_job(second)["id"]
+        with working("Comparing digests"):
+            found = client.diff(*ids, attempt=attempt, other_attempt=other_attempt)
+    difference = found["difference"]
+    if not print_answer(output, found, () if difference is None else [difference["step"]]):
+        for line in diff_lines(found):
+            print_line(line)
+    raise typer.Exit(_EXIT_CODES[found["verdict"]])
+
+
+def split_reference(reference: str) -> tuple[str, int | None]:
+    """``12@1`` is attempt 1 of job 12."""
+    match = _ATTEMPT.fullmatch(reference)
+    return (reference, None) if match is None else (match[1], int(match[2]))
+
+
+def diff_lines(found: JobDiff) -> Iterator[str]:
+    """The verdict, what differs between the jobs, the changed lines of code, and the next command."""
+    yield found["summary"]
+    yield from found["notes"]
+    if found["causes"]:
+        yield "The jobs differ in:"
+    yield from (f"  {cause['text']}" for cause in found["causes"])
+    for file in found["code"]:
+        yield from (f"    {line}" for line in (file["diff"] or "").split("\n") if line)
+    if found["next_command"]:
+        yield f"Find the step: {found['next_command']}"
