@@ -1,6 +1,5 @@
 """What can explain that two trainings differ, or that they cannot be compared: by evidence only."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -21,9 +20,7 @@ _MAX_LISTED = 6  # items in a sentence
 _MAX_VALUE = 60  # characters of one
 _MAX_FILES = 50
 _MAX_DIFF = 4096  # characters of a file
-_OPTION = re.compile(r"--?[A-Za-z][^=\s]*")
 _NOT_COMPARED = frozenset({"run", "at", "memory", "packages"})  # of what surrounds a run
-_ABSENT = "none"
 
 
 class CauseKind(StrEnum):
@@ -36,7 +33,6 @@ class CauseKind(StrEnum):
     MACHINE = "machine"
     DEVICES = "devices"
     WORLD_SIZE = "world size"
-    MODEL = "model"
     DATA = "data"
 
 
@@ -81,21 +77,22 @@ def find_causes(
     """Everything on record in which the two differ."""
     difference = found.difference
     numbers = (None, None) if difference is None else (difference.attempt, difference.other_attempt)
-    mine, its = one.attempt(numbers[0]), other.attempt(numbers[1])
+    attempts = one.attempt(numbers[0]), other.attempt(numbers[1])
+    mine, its = map(_launch, attempts)
+    restarts = attempts if one.run_dir == other.run_dir else (None, None)  # else they name the directories of the jobs
     surroundings = _surroundings(one.run_dir), _surroundings(other.run_dir)
     packages = [_texts(each.get("packages")) for each in surroundings]
     machines = [_texts({key: each[key] for key in each.keys() - _NOT_COMPARED}) for each in surroundings]
     causes = {
         CauseKind.CODE: [f"{each.path} {each.change}" for each in code],
-        CauseKind.ARGUMENTS: _changes(_arguments(one, mine), _arguments(other, its)),
+        CauseKind.ARGUMENTS: _changes(_arguments(one, restarts[0]), _arguments(other, restarts[1])),
         CauseKind.VARIABLES: _variables(one, other),
         CauseKind.PACKAGES: _changes(*packages) if all(packages) else [],
         CauseKind.MACHINE: _changes(*machines) if all(machines) else [],
-        **_launches(mine, its),
-        CauseKind.MODEL: _models(found),
+        **{kind: [f"{mine[kind]} and {its[kind]}"] for kind in mine.keys() & its.keys() if mine[kind] != its[kind]},
         CauseKind.DATA: list(_data(found)),
     }
-    return [Cause(kind, _sentence(kind, items)) for kind, items in causes.items() if items]
+    return [Cause(kind, _sentence(kind, causes[kind])) for kind in CauseKind if causes.get(kind)]
 
 
 def _sentence(kind: CauseKind, items: Sequence[str]) -> str:
@@ -108,37 +105,27 @@ def _changes(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     """``--lr 0.1 and 0.2``; torch comes first among packages."""
     names = sorted({**one, **other}, key=lambda name: (name != "torch", name))
     return [
-        f"{name} {_value(one.get(name))} and {_value(other.get(name))}"
-        for name in names
-        if one.get(name) != other.get(name)
+        f"{name} {_value(one, name)} and {_value(other, name)}" for name in names if one.get(name) != other.get(name)
     ]
 
 
-def _value(text: str | None) -> str:
-    return _ABSENT if text is None else text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}…"
+def _value(values: Mapping[str, str], name: str) -> str:
+    text = values.get(name, "(absent)") or "(no value)"
+    return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}…"
 
 
 def _arguments(run: ComparedRun, attempt: AttemptSummary | None) -> dict[str, str]:
-    """What runs, and its options with their values; a flag is "yes", and a repeated one has all values."""
-    spec, found = run.spec, dict[str, str]()
-    found["interpreter"], found[spec.kind.value] = spec.python, spec.target
-    args = spec.args
-    if attempt is not None and spec.on_restart and attempt.number > 1:
+    """What runs, and its options with their values; a repeated one has all of them."""
+    args = run.spec.args
+    if attempt is not None and attempt.number > 1 and run.spec.on_restart:
         args = read_arguments(run.run_dir, attempt.number) or args
-    position, before = 0, ""
+    found, option = {"interpreter": run.spec.python, run.spec.kind.value: run.spec.target}, ""
     for argument in args:
-        option = _OPTION.match(argument)
-        if option is not None:
-            before = option[0]
-            value = argument[option.end() + 1 :] or "yes"
-            found[before] = f"{found[before]} {value}" if before in found else value
-            before = "" if option.end() < len(argument) else before
-        elif before:
-            found[before] = found[before].removesuffix("yes") + argument
-            before = ""
+        if argument.startswith("--"):
+            option, _, value = argument.partition("=")
         else:
-            position += 1
-            found[f"argument {position}"] = argument
+            value = argument
+        found[option or "arguments"] = f"{found.get(option or 'arguments', '')} {value}".strip()
     return found
 
 
@@ -160,22 +147,12 @@ def _texts(values: Any) -> dict[str, str]:
     return {name: str(value) for name, value in scalars if isinstance(value, str | int | float)}
 
 
-def _launches(mine: AttemptSummary | None, its: AttemptSummary | None) -> dict[CauseKind, list[str]]:
-    """Slots are compared where they are cards; among CPU slots there is no difference."""
-    if mine is None or its is None:
+def _launch(attempt: AttemptSummary | None) -> dict[CauseKind, str]:
+    """The cards and the world size of an attempt; among CPU slots there is no difference."""
+    if attempt is None:
         return {}
-    slots = [[name for name in each.devices if not name.startswith("cpu:")] or ["CPU"] for each in (mine, its)]
-    devices = _changes(*({"": ", ".join(each)} for each in slots))
-    sizes = _changes(*({"": str(each.world_size)} for each in (mine, its)))
-    return {
-        CauseKind.DEVICES: [each.strip() for each in devices],
-        CauseKind.WORLD_SIZE: [each.strip() for each in sizes],
-    }
-
-
-def _models(found: StepComparison) -> list[str]:
-    sides = (("only this job has", found.only_here), ("only the other job has", found.only_there))
-    return [f"{words} {', '.join(names[:_MAX_LISTED])}" for words, names in sides if names]
+    cards = [name for name in attempt.devices if not name.startswith("cpu:")]
+    return {CauseKind.DEVICES: ", ".join(cards) or "CPU", CauseKind.WORLD_SIZE: str(attempt.world_size)}
 
 
 def _data(found: StepComparison) -> Iterator[str]:

@@ -96,7 +96,7 @@ class StepDifference(Described):
 @dataclass(frozen=True, slots=True)
 class StepComparison:
     """``steps``: the common steps that are equal, up to the first that differs. ``partial``: not everything could be
-    compared. ``logged``: values that differ at equal steps. ``only_here`` and ``only_there``: parameters of one model.
+    compared. ``logged``: values that differ at equal steps.
     """
 
     verdict: Verdict
@@ -105,8 +105,6 @@ class StepComparison:
     difference: StepDifference | None = None
     partial: bool = False
     logged: list[str] = field(default_factory=list)
-    only_here: list[str] = field(default_factory=list)
-    only_there: list[str] = field(default_factory=list)
 
     @property
     def gap(self) -> range:
@@ -138,16 +136,8 @@ def _compare(one: DigestSeries, other: DigestSeries) -> StepComparison:
         return _incomparable(Obstacle.SHARDS)
     noise = _noise(one, other, _spread(scan.equal) if scan.differing is None else scan.equal[-_SAMPLED:])
     difference = None if scan.differing is None else _step_difference(*scan.differing, scan, noise)
-    return StepComparison(
-        Verdict.IDENTICAL if difference is None else Verdict.DIFFERENT,
-        None,
-        scan.equal,
-        difference,
-        scopes != {_OF_EQUAL_WORLDS},
-        sorted(noise),
-        sorted(mine - its),
-        sorted(its - mine),
-    )
+    verdict = Verdict.IDENTICAL if difference is None else Verdict.DIFFERENT
+    return StepComparison(verdict, None, scan.equal, difference, scopes != {_OF_EQUAL_WORLDS}, sorted(noise))
 
 
 def _incomparable(obstacle: Obstacle) -> StepComparison:
@@ -176,7 +166,10 @@ def _scan(one: DigestSeries, other: DigestSeries, common: Sequence[int]) -> _Sca
     for step in common:
         mine, its = one.at(step), other.at(step)
         scope = scan.scope(mine, its) - {Phase.FORWARD}
-        is_equal = mine.state_hashes == its.state_hashes and mine.world_size == its.world_size
+        if mine.world_size == its.world_size:
+            is_equal = mine.state_hashes == its.state_hashes
+        else:
+            is_equal = mine.shared_hash == its.shared_hash
         if not is_equal and _differing_phases(mine, its, scope):
             scan.differing = mine, its
             break

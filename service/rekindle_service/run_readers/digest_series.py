@@ -24,7 +24,7 @@ from rekindle_service.run_readers.rank_rows import RANK_ZERO, rank_numbers
 _MAX_FILE_BYTES = 512 << 20  # of a file that are read: some seconds; later steps have no digests
 _MAX_BYTES = 1 << 30  # of all files of a job
 _MAX_FILE_RECORDS = 100_000
-_MAX_RECORDS = 2_000_000  # of a job, of 40 bytes each
+_MAX_RECORDS = 2_000_000  # of a job, of 48 bytes each
 _CACHED = 128  # files
 _NO_NAMES = -1
 
@@ -47,6 +47,15 @@ class RankDigest:
     tensors: Tensors
 
 
+class _Position(NamedTuple):
+    """Bytes of a record, and of the names that it refers to; hashes of all but its logged values, and of a part."""
+
+    state_hash: int
+    shared_hash: int
+    begin: int
+    names: int
+
+
 class _Positions:
     """Where the records of one file are, by ascending step; the file only grows. Thread-safe."""
 
@@ -56,7 +65,8 @@ class _Positions:
 
     def _clear(self) -> None:
         self._end = 0  # of what was read
-        self._steps, self._epochs, self._hashes = array("q"), array("q"), array("q")
+        self._steps, self._epochs = array("q"), array("q")
+        self._hashes, self._shared = array("q"), array("q")  # of all but the logged values, of what replicas share
         self._begins, self._names = array("q"), array("q")  # bytes: of the record, of the names that it refers to
         self._latest_names, self._names_hash = _NO_NAMES, 0
 
@@ -88,28 +98,29 @@ class _Positions:
             return
         record = StepDigest.from_json(value)
         index = bisect_left(self._steps, record.step)
-        used = (*record.samples, record.order, record.batch, record.random, record.parts, *record.tensors.items())
-        added = (record.step, record.epoch, hash((self._names_hash, used)), begin, self._latest_names)
+        own = record.batch, record.random, record.parts, record.tensors.get(TensorKind.BUFFERS)
+        tensors = tuple(record.tensors.get(kind) for kind in TensorKind if kind is not TensorKind.BUFFERS)
+        shared = hash((self._names_hash, *record.samples, record.order, tensors))
+        added = (record.step, record.epoch, hash((shared, own)), shared, begin, self._latest_names)
         for column, number in zip(self._columns, added, strict=True):
             del column[index:]
             column.append(number)
 
     @property
     def _columns(self) -> tuple["array[int]", ...]:
-        return self._steps, self._epochs, self._hashes, self._begins, self._names
+        return self._steps, self._epochs, self._hashes, self._shared, self._begins, self._names
 
     def steps(self) -> list[tuple[int, int]]:
         """Each step with its epoch."""
         with self._lock:
             return list(zip(self._steps, self._epochs, strict=True))
 
-    def find(self, step: int) -> tuple[int, int, int] | None:
-        """Hash of all but the logged values, begin of the record, and begin of its names."""
+    def find(self, step: int) -> "_Position | None":
         with self._lock:
             index = bisect_left(self._steps, step)
             if index == len(self._steps) or self._steps[index] != step:
                 return None
-            return self._hashes[index], self._begins[index], self._names[index]
+            return _Position(*(column[index] for column in self._columns[2:]))
 
 
 @lru_cache(maxsize=_CACHED)
@@ -135,9 +146,9 @@ class _RankFile:
         if found is None:
             return None
         with suppress(ValueError), open_or_empty(self._root, self._path) as file:
-            record = StepDigest.from_json(_line_at(file, found[1]))
-            if found[2] != self._names[0]:
-                self._names = found[2], DigestNames.from_json(_line_at(file, found[2]))
+            record = StepDigest.from_json(_line_at(file, found.begin))
+            if found.names != self._names[0]:
+                self._names = found.names, DigestNames.from_json(_line_at(file, found.names))
             return RankDigest(record, _tensors(record, self._names[1]))
         return None  # the script has changed the file
 
@@ -164,9 +175,12 @@ class StepDigests:
     def __init__(self, step: int, attempt: AttemptSummary, files: dict[int, _RankFile]) -> None:
         self.step, self.attempt = step, attempt.number
         self._files = files
-        found = {rank: file.positions.find(step) for rank, file in files.items()}
-        self.state_hashes = {rank: each[0] for rank, each in found.items() if each is not None}
+        positions = {rank: file.positions.find(step) for rank, file in files.items()}
+        found = {rank: each for rank, each in positions.items() if each is not None}
+        self.state_hashes = {rank: each.state_hash for rank, each in found.items()}
         """By rank a value that is equal in this process where all but what the rank has logged is equal."""
+        self.shared_hash = found[RANK_ZERO].shared_hash if RANK_ZERO in found else None
+        """Such a value of the order of the samples and of the tensors that replicas share."""
         self.world_size = attempt.world_size or max(self.state_hashes, default=0) + 1
 
     @cached_property

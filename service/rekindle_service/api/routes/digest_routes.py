@@ -38,7 +38,7 @@ def list_digests(
     job: JobDep,
     run_dir: RunDirDep,
     attempt: _Attempt = None,
-    after: Annotated[int, Query(ge=-1, le=1 << 53, description="Only steps after this one")] = -1,
+    after: Annotated[int, Query(ge=-1, le=1 << 31, description="Only steps after this one")] = -1,
     limit: Annotated[int, Query(ge=1, le=2000, description="Maximum number of steps")] = 500,
 ) -> DigestedSteps:
     """List the steps of which `rekindle.Run` has written digests, ascending."""

@@ -21,10 +21,11 @@ def diff(
     other: Annotated[str, job_argument(_HELP, "B")],
     output: OutputOption = "table",
 ) -> None:
-    """Find the first step at which two trainings differ, and what can explain it.
+    """Find the first step at which two trainings differ.
 
-    Compares the digests that `rekindle.Run` writes, of two jobs or two attempts, as in `rekindle diff 12@1 12@2`. Exits
-    with 0 where they are identical, 1 where they differ, 2 where nothing can be compared.
+    Shows the phase, ranks and tensors, and what else differs between the jobs. Compared are the digests that
+    `rekindle.Run` writes, of two jobs or two attempts, as in `rekindle diff 12@1 12@2`. The exit code is
+    0 where they are identical, 1 where they differ, and 2 where nothing can be compared.
     """
     (first, attempt), (second, other_attempt) = split_reference(one), split_reference(other)
     with connect(context) as client:
@@ -52,6 +53,8 @@ def diff_lines(found: JobDiff) -> Iterator[str]:
         yield "The jobs differ in:"
     yield from (f"  {cause['text']}" for cause in found["causes"])
     for file in found["code"]:
-        yield from (f"    {line}" for line in (file["diff"] or "").split("\n") if line)
+        if file["diff"]:
+            yield f"    --- {file['path']}"
+            yield from (f"    {line}" for line in file["diff"].split("\n")[2:])  # without the heading
     if found["next_command"]:
         yield f"Find the step: {found['next_command']}"

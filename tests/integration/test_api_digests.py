@@ -1,0 +1,101 @@
+"""Digests of jobs over HTTP: which steps have some, and at which two jobs or attempts begin to differ."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_server import ApiServer
+from digest_files import DigestWriter
+from rekindle.contract.files import write_json
+from rekindle.contract.run_dir.digest_records import TensorKind
+
+Job = dict[str, Any]
+STEPS = range(100, 600, 100)
+
+
+@pytest.fixture
+def job(shared_server: ApiServer, shared_code: Path) -> Job:
+    return shared_server.submit(shared_code, ranks=2)
+
+
+@pytest.fixture
+def other(shared_server: ApiServer, shared_code: Path) -> Job:
+    return shared_server.submit(shared_code, ranks=2, args=["--seed", "2"])
+
+
+def diff(server: ApiServer, job: Job, other: Job, **query: int) -> dict[str, Any]:
+    answer = server.api.get(f"/api/v1/jobs/{job['id']}/diff/{other['id']}", params=query)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def test_steps_with_digests_are_listed_page_by_page(shared_server: ApiServer, job: Job) -> None:
+    writer = DigestWriter(shared_server.run_dir(job))
+    writer.write(STEPS)
+    replace(writer, ranks=1, attempt=2).write([400, 500, 600])
+    url = f"/api/v1/jobs/{job['id']}/digests"
+    first = shared_server.api.get(url, params={"limit": 3}).json()
+    assert [each["step"] for each in first["items"]] == [100, 200, 300]
+    rest = shared_server.api.get(url, params={"after": first["next"]}).json()
+    assert rest["items"][0] == {"step": 400, "attempt": 2, "epoch": 0, "ranks": 1}
+    assert ([each["step"] for each in rest["items"]], rest["next"]) == ([400, 500, 600], None)
+    alone = shared_server.api.get(url, params={"attempt": 1, "after": 300}).json()["items"]
+    assert [(each["step"], each["attempt"], each["ranks"]) for each in alone] == [(400, 1, 2), (500, 1, 2)]
+
+
+def test_the_first_difference_is_named_with_what_can_explain_it(shared_server: ApiServer, job: Job, other: Job) -> None:
+    DigestWriter(shared_server.run_dir(job)).write(STEPS)
+    writer = DigestWriter(shared_server.run_dir(other))
+    writer.write(STEPS, writer.tensors(300, 1, TensorKind.GRADIENTS, 0))
+    found = diff(shared_server, job, other)
+    assert (found["verdict"], found["last_equal_step"], found["equal_steps"]) == ("different", 200, 2)
+    assert found["summary"].startswith("First difference: step 300, gradients of fc.weight on rank 1; ")
+    assert found["difference"]["phases"] == [{"phase": "gradients", "ranks": [1], "names": ["fc.weight"], "count": 1}]
+    assert found["causes"] == [{"kind": "arguments", "text": "arguments: --seed (absent) and 2"}]
+    assert found["next_command"] == f"rekindle replay {job['number']} --step 201 --until 300"
+
+
+def test_changed_code_is_shown_and_nothing_on_record_is_said(
+    shared_server: ApiServer, job: Job, shared_code: Path
+) -> None:
+    same = shared_server.submit(shared_code, ranks=2)
+    (shared_code / "lib.py").write_text("x = 1\n")
+    third = shared_server.submit(shared_code, ranks=2)
+    (shared_code / "lib.py").unlink()
+    DigestWriter(shared_server.run_dir(job)).write(STEPS)
+    for each in (same, third):
+        writer = DigestWriter(shared_server.run_dir(each))
+        writer.write(STEPS, writer.later(200, 0, random="other"))
+    assert any("not deterministic" in note for note in diff(shared_server, job, same)["notes"])
+    found = diff(shared_server, job, third)
+    assert found["code"] == [{"path": "lib.py", "change": "removed", "diff": None}]
+    assert not any("not deterministic" in note for note in found["notes"])
+
+
+def test_two_attempts_of_a_job_are_compared(shared_server: ApiServer, job: Job) -> None:
+    writer = DigestWriter(shared_server.run_dir(job))
+    writer.write(STEPS)
+    second = replace(writer, attempt=2)
+    second.write([400, 500, 600], second.later(500, 1, batch="other"))
+    found = diff(shared_server, job, job, attempt=1, other_attempt=2)
+    assert (found["difference"]["step"], found["last_equal_step"]) == (500, 400)
+    assert (found["difference"]["attempt"], found["difference"]["other_attempt"]) == (1, 2)
+    assert [each["kind"] for each in found["causes"]] == ["data"]
+    assert diff(shared_server, job, job)["verdict"] == "identical"
+    url = f"/api/v1/jobs/{job['id']}/diff/{job['id']}"
+    assert shared_server.api.get(url, params={"other_attempt": 9}).status_code == 404
+
+
+def test_secrets_are_not_shown_and_what_has_no_digests_is_not_compared(
+    shared_server: ApiServer, job: Job, shared_code: Path
+) -> None:
+    secret = shared_server.submit(shared_code, ranks=2, env={"TOKEN": "hunter2"})
+    write_json(shared_server.run_dir(secret).surroundings, {"packages": {"torch": "2.16"}})
+    answer = diff(shared_server, job, secret)
+    assert (answer["verdict"], answer["difference"], answer["next_command"]) == ("incomparable", None, None)
+    assert "has not started" in answer["summary"]
+    assert answer["causes"] == [{"kind": "variables", "text": "variables: TOKEN"}]
+    unknown = shared_server.api.get(f"/api/v1/jobs/{job['id']}/diff/nosuchjob0")
+    assert (unknown.status_code, unknown.json()["type"]) == (404, "/problems/unknown-job")
