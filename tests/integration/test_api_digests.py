@@ -70,7 +70,7 @@ def test_changed_code_is_shown_and_nothing_on_record_is_said(
         writer.write(STEPS, writer.later(200, 0, random="other"))
     assert any("not deterministic" in note for note in diff(shared_server, job, same)["notes"])
     found = diff(shared_server, job, third)
-    assert found["code"] == [{"path": "lib.py", "change": "removed", "diff": None}]
+    assert found["code"] == [{"path": "lib.py", "change": "added", "diff": None}]
     assert not any("not deterministic" in note for note in found["notes"])
 
 

@@ -62,8 +62,8 @@ class ComparedRun:
 
 
 def code_differences(one: ComparedRun, other: ComparedRun) -> list[FileDifference]:
-    """The files that differ from those of ``other``, at most 50, with a few kilobytes of changed lines of each."""
-    found = differences(other.run_dir, one.run_dir) or []
+    """The files that ``other`` has changed, at most 50, with a few kilobytes of changed lines of each."""
+    found = differences(one.run_dir, other.run_dir) or []
     return [replace(each, diff=None if each.diff is None else _cut(each.diff)) for each in found[:_MAX_FILES]]
 
 

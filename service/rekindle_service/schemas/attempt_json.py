@@ -159,7 +159,7 @@ class FileDifferencePublic(ApiModel):
     path: Utf8Str
     """Path of the file, relative to the code."""
     change: Literal["added", "removed", "changed"]
-    """What this job did to the file, compared with the other one."""
+    """What this job did to the file, compared with the other one; in a `JobDiff`, what the other job did."""
     diff: str | None
     """Changed lines in unified format; null where they are not available, such as for binary files."""
 

@@ -48,6 +48,6 @@ class JobDiff(ApiModel):
     causes: list[Cause]
     """In what the jobs differ otherwise; empty where nothing is on record."""
     code: list[FileDifferencePublic]
-    """Files of the code that differ, with a few kilobytes of changed lines; at most 50."""
+    """Files that the other job has changed, with a few kilobytes of the lines; at most 50."""
     next_command: str | None
     """Command that finds the step among those without digests; null where there are none."""
