@@ -48,7 +48,7 @@ def train(path: Path, *, steps: int = 4, interval: int = 2, **change: Any) -> li
         progress.end_step(sampler)
         digests.end_step()
     values = [json.loads(line) for line in path.read_text().splitlines()]
-    assert DigestNames.from_json(values[0]["names"]).parameters[0] == "0.weight"
+    assert DigestNames.from_json(values[0]).parameters[0] == "0.weight"
     return [StepDigest.from_json(value) for value in values if "step" in value]
 
 

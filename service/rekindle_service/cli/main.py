@@ -24,6 +24,7 @@ from rekindle_service.cli.commands.follow import logs, wait
 from rekindle_service.cli.commands.job_snapshots import snapshots
 from rekindle_service.cli.commands.job_tables import overview, ps, queue
 from rekindle_service.cli.commands.machine_commands import devices, disk, prune
+from rekindle_service.cli.commands.replay import replay
 from rekindle_service.cli.commands.server_commands import audit, backup, rebuild, restore, serve, token
 from rekindle_service.cli.commands.show import show
 from rekindle_service.cli.commands.submit import CONTEXT as SUBMIT_CONTEXT
@@ -48,7 +49,8 @@ app = typer.Typer(name="rekindle", cls=CommandGroup, rich_markup_mode=None, cont
 
 _PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Run": (submit, sweep, experiment, demo, chaos),
-    "Watch": (ps, queue, top, show, logs, wait, snapshots, diff),
+    "Watch": (ps, queue, top, show, logs, wait, snapshots),
+    "Compare": (diff, replay),
     "Control": (cancel, drain, resume, delete),
     "Server": (serve, doctor, devices, disk, prune),
     "Access": (token, audit),

@@ -266,7 +266,7 @@ class StepDigests:
         """Append the record; where the disk is full, the training continues."""
         if self.path is None:
             return
-        lines = [] if names == self._names else [{"names": names.to_json()}]
+        lines = [] if names == self._names else [names.to_json()]
         content = "".join(json.dumps(each) + "\n" for each in [*lines, record.to_json()]).encode()
         try:
             fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -12,7 +12,7 @@ from rekindle_service.client import JobDiff
 
 _ATTEMPT = re.compile(r"(.+)@(\d{1,9})", re.DOTALL)
 _HELP = "Id, number or name of a job; JOB@ATTEMPT is one attempt of it, such as 12@1."
-_EXIT_CODES = {"identical": ExitCode.SUCCEEDED, "different": ExitCode.FAILED, "incomparable": ExitCode.USAGE}
+EXIT_CODES = {"identical": ExitCode.SUCCEEDED, "different": ExitCode.FAILED, "incomparable": ExitCode.USAGE}
 
 
 def diff(
@@ -36,7 +36,7 @@ def diff(
     if not print_answer(output, found, () if difference is None else [difference["step"]]):
         for line in diff_lines(found):
             print_line(line)
-    raise typer.Exit(_EXIT_CODES[found["verdict"]])
+    raise typer.Exit(EXIT_CODES[found["verdict"]])
 
 
 def split_reference(reference: str) -> tuple[str, int | None]:

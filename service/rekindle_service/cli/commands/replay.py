@@ -5,11 +5,12 @@ from typing import Annotated
 import typer
 from typer import Option
 
+from rekindle_service.cli.commands.diff_command import EXIT_CODES, diff_lines
 from rekindle_service.cli.commands.follow import follow
 from rekindle_service.cli.context import JobArgument, connect
 from rekindle_service.cli.layout import Table
 from rekindle_service.cli.terminal import ExitCode, OutputOption, note, out, print_job, print_line
-from rekindle_service.client import Client, Job, Layers
+from rekindle_service.client import Job, Layers
 
 _COLUMNS = ("PHASE", "LAYER", "SHAPE", "LOWEST", "HIGHEST", "NORM", "NOT FINITE")
 _MAX_SAMPLES = 32  # ids that are listed
@@ -45,7 +46,10 @@ def replay(
             raise typer.Exit(code)
         if record and output == "table":
             _print_layers(client.layers(replayed["id"], rank))
-        raise typer.Exit(_compare(client, original, replayed, output))
+        found = client.diff(original["id"], replayed["id"])
+    for line in diff_lines(found) if output == "table" else ():
+        print_line(line)
+    raise typer.Exit(EXIT_CODES[found["verdict"]])
 
 
 def _begins(original: Job, replayed: Job) -> str:
@@ -65,7 +69,7 @@ def _print_layers(layers: Layers) -> None:
                 [
                     each["phase"],
                     each["name"],
-                    "×".join(map(str, each["shape"])),
+                    "x".join(map(str, each["shape"])),
                     *("-" if (number := each[key]) is None else f"{number:.4g}" for key in ("low", "high", "norm")),
                     str(each["not_finite"]),
                 ]
