@@ -45,7 +45,8 @@ def test_steps_of_a_job_that_was_killed_are_the_same_when_they_are_computed_agai
     code, said = replay(home, job, "--step", "12", "--until", "30")
     assert code == 0, said
     assert "dentical" in said, said
-    assert "19 common steps" in said, said
+    assert "common steps" in said, said
+    assert " to 30." in said, said
 
 
 @pytest.mark.parametrize("way", ["ddp", pytest.param("fsdp", marks=pytest.mark.long)])

@@ -128,6 +128,8 @@ class StepDigests:
             return None
         (samples, order, batch), self._data = self._data, None
         names, tensors = self._find()
+        if self.world.rank != 0:
+            del tensors[TensorKind.BUFFERS]
         digests = {kind: self._take[kind].take(list(tensors[kind].values())) for kind in tensors}
         if self._gradients is not None:
             digests[TensorKind.GRADIENTS], self._gradients = self._gradients, None

@@ -21,7 +21,7 @@ class TensorKind(StrEnum):
     GRADIENTS = "gradients"  # as the optimizer found them: averaged over the ranks
     PARAMETERS = "parameters"  # after the step, as all below
     OPTIMIZER = "optimizer"  # its state, as in "momentum_buffer layer1.weight"
-    BUFFERS = "buffers"  # of the model: those of batch normalization differ among ranks
+    BUFFERS = "buffers"  # of the model on rank 0: those of batch normalization differ among ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ class StepDigest(JsonRecord):
     """What one rank was after ``step``, and what it has used for it.
 
     ``tensors`` are packed digests by ``TensorKind``; a kind that is missing is that of rank 0, with which the ranks
-    have compared it, unless this is rank 0: then the step had none, as without a step of the optimizer.
+    have compared it, unless this is rank 0: then the step had none, as without a step of the optimizer. Buffers are
+    recorded by rank 0 alone, since a snapshot has only its.
     """
 
     step: Count
