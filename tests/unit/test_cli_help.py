@@ -14,6 +14,7 @@ from rekindle_service.cli.main import app, output_defaults
 from rekindle_service.cli.terminal import print_wrapped
 
 _NO_DEFAULT = {
+    "step",
     *("module", "recipe", "git", "env", "on_restart", "after", "after_any", "continue_from", "exclude", "watch"),
     *("array", "slurm_time", "slurm_extra", "slurm_prologue", "constraint"),
     *("file", "show", "cancel", "resume", "delete"),

@@ -33,6 +33,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "POST /api/v1/jobs": _JOB,
     "POST /api/v1/jobs/validate": _JOB,
     "PATCH /api/v1/jobs/{job_id}": {"name": "digits, lr 0.1", "priority": 10},
+    "POST /api/v1/jobs/{job_id}/replay": {"step": 41200, "until": 41300},
     "POST /api/v1/jobs/{job_id}/resume": {"snapshot": 400},
     "POST /api/v1/jobs/{job_id}/chaos": {"fault": "kill", "rank": 1},
     "POST /api/v1/experiments": {

@@ -27,13 +27,13 @@ def replay(
     record: Annotated[
         bool, Option("--record", help="Record the batch and what each layer computes in the first step.")
     ] = False,
-    rank: Annotated[int, Option(min=0, help="With --record: whose layers to show.")] = 0,
+    rank: Annotated[int, Option(min=0, help="With --record: whose layers to show. (default: 0)")] = 0,
     detach: Annotated[bool, Option("--detach", help="Do not wait for the replay.")] = False,
     output: OutputOption = "table",
 ) -> None:
-    """Compute steps of a job again in a job of their own, and compare every digest.
+    """Compute steps of a job again, and compare every digest.
 
-    The replay has the code, arguments, environment and interpreter of the original, and begins at its latest snapshot
+    The replay is a job of its own, with the code, arguments, environment and interpreter of the original, and begins at its latest snapshot
     before the step. The original must have stopped, and is not touched. For scripts that use rekindle.Run.
     """
     with connect(context) as client:
