@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,8 @@ class LayerRecorder:
             for output in tensors_in(outputs):
                 self._add("forward", name, output)
                 if output.requires_grad:
-                    output.register_hook(  # type: ignore[no-untyped-call]  # torch has no hints there
-lambda gradient: self._add("backward", name, gradient))
+                    hook = partial(self._add, "backward", name)
+                    output.register_hook(hook)  # type: ignore[no-untyped-call]  # torch has no hints there
 
         return record
 

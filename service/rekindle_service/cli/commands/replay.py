@@ -33,8 +33,9 @@ def replay(
 ) -> None:
     """Compute steps of a job again, and compare every digest.
 
-    The replay is a job of its own, with the code, arguments, environment and interpreter of the original, and begins at its latest snapshot
-    before the step. The original must have stopped, and is not touched. For scripts that use rekindle.Run.
+    The replay is a job of its own, with the code, arguments, environment and interpreter of the original, and begins at
+    its latest snapshot before the step. The original must have stopped, and is not touched. For scripts that use
+    rekindle.Run.
     """
     with connect(context) as client:
         original = client.find_job(job)
