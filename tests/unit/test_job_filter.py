@@ -59,3 +59,8 @@ def test_a_parameter_is_an_option_of_the_script_or_of_the_experiment(rule: str, 
     args = ["--lr", "1", "--lr", "0.1", "--batch_size=8", "--amp", "--model", "resnet", "--wd", "-1"]
     job = a_job(args=args, trial={"parameters": {"--depth": 18, "seed=": 3}, "repeat": 0})
     assert [each.holds(job) for each in parse_filter(rule).parameters] == [holds]
+
+
+def test_a_job_without_arguments_has_no_parameter_and_its_last_option_may_be_a_flag() -> None:
+    (rule,) = parse_filter("amp=yes").parameters
+    assert [rule.holds(a_job(args=args)) for args in ([], ["--amp"], ["--lr", "1"])] == [False, True, False]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, NamedTuple
 
@@ -132,7 +133,7 @@ def _parameter(job: Job, name: str) -> str | None:
     for key, value in job.trial.get("parameters", {}).items():
         if _bare(key) == wanted:
             found = "yes" if value is True else str(value)
-    for argument, following in zip(job.spec.args, [*job.spec.args[1:], "-"], strict=True):
+    for argument, following in pairwise([*job.spec.args, "-"]):
         option, has_value, value = argument.partition("=")
         if option.startswith("-") and _bare(option) == wanted:
             is_flag = following.startswith("-") and _number(following) is None
