@@ -76,6 +76,7 @@ def test_all_ranks_are_read_in_one_order_filtered_and_followed(log_page: Page, j
 
 def test_lines_are_shown_once_where_the_first_answer_comes_after_a_resync(page: Page, job: PlayedJob) -> None:
     held: list[Route] = []
+    page.on("request", lambda r: print(r.url) if "log" in r.url and "static" not in r.url else None)
     page.clock.install()
     page.goto(f"/jobs/{job.id}")
     expect(page.locator("#log-lines .log-line")).to_have_count(2)
@@ -118,6 +119,22 @@ def test_matches_are_numbered_and_the_log_can_fill_the_window(log_page: Page) ->
     expect(log_page.locator("#log-card")).not_to_have_class(re.compile("full-height"))
     log_page.reload()
     expect(log_page.locator("#log")).to_have_class(re.compile("no-wrap"))
+
+
+def test_a_log_whose_lines_get_their_times_later_stays_at_its_end_on_a_phone(page: Page, play: Play) -> None:
+    job = play("phone", ranks=1)
+    job.begin_attempt()
+    times = LogTimesWriter(job.run_dir.attempt(1), range(1))
+    job.write(b"".join(b"epoch %d loss 0.25 acc 0.75\n" % number for number in range(100)))
+    times.record()
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"/jobs/{job.id}")
+    last = page.locator("#log-lines .log-line").last
+    expect(last).to_contain_text("epoch 99")
+    expect(last).to_have_attribute("data-time", re.compile(":"))
+    assert last.evaluate("line => line.getClientRects()[0].height") > 30, "the time makes the line wrap"
+    assert page.locator("#log").evaluate("log => log.scrollHeight - log.scrollTop - log.clientHeight") < 12
+    page.set_viewport_size({"width": 1280, "height": 900})
 
 
 def test_the_log_moves_with_the_cursor_of_the_axis_and_back(

@@ -39,7 +39,7 @@ export class OneLog {
   constructor(jobId, viewer) {
     this.#viewer = viewer;
     this.#window = new LogWindow(jobId, this.#renderer);
-    this.#times = new LineTimes(jobId, this.#renderer, showsTimes);
+    this.#times = new LineTimes(jobId, this.#renderer, showsTimes, () => this.#stayAtEnd());
     this.#older.addEventListener("click", () => this.#page("older"));
     byId("log-lines").addEventListener("click", ({ target }) => this.#chooseLine(target));
   }
@@ -215,12 +215,17 @@ export class OneLog {
     this.#viewer.onFollowing(following);
   }
 
+  /** On a narrow screen the times of lines make them wrap, after they have been shown. */
+  #stayAtEnd() {
+    if (this.#following && !this.#viewer.isPreview()) this.#scroller.toEnd();
+  }
+
   /** Adapt the controls and the scroll position to the changed content. */
   #update() {
     this.#older.hidden = !this.#window.hasOlder;
     byId("log-empty").hidden = this.#renderer.latest !== undefined;
     setText(byId("log-other"), `Show ${otherStream(this.#viewer.source().stream)}`);
-    if (this.#following && !this.#viewer.isPreview()) this.#scroller.toEnd();
+    this.#stayAtEnd();
     this.#viewer.onChange();
     this.showTimes();
     this.#scrubber.show(this.topOffset, this.#window.size);
@@ -284,17 +289,19 @@ class LineTimes {
   #jobId;
   #renderer;
   #isWanted;
+  #onShown;
   #timer = 0;
   /** Whose rows are shown. @type {Source | null} */
   #source = null;
   /** Of the log that was asked for last. @type {{key: string, at: number, items: [offset: number, time: number][]} | null} */
   #known = null;
 
-  /** @param {string} jobId @param {import("./log-renderer.js").LogRenderer} renderer @param {() => boolean} isWanted */
-  constructor(jobId, renderer, isWanted) {
+  /** @param {string} jobId @param {import("./log-renderer.js").LogRenderer} renderer @param {() => boolean} isWanted @param {() => void} onShown rows have got their times */
+  constructor(jobId, renderer, isWanted, onShown) {
     this.#jobId = jobId;
     this.#renderer = renderer;
     this.#isWanted = isWanted;
+    this.#onShown = onShown;
   }
 
   /** Show the times of the rows that have none yet. @param {Source} source */
@@ -320,6 +327,7 @@ class LineTimes {
         while (index < items.length && items[index][0] <= offsetOf(row)) index += 1;
         if (index < items.length) setRowTime(row, items[index][1]);
       }
+      this.#onShown();
     } catch (error) {
       console.warn("the times of the log could not be read", error);
     }
