@@ -201,6 +201,11 @@ def test_a_rank_is_checked_by_its_process_and_its_heartbeat(changes: object, lev
     assert (finding.level, text in finding.detail) == (level, True)
 
 
+def test_a_rank_is_named_with_its_process() -> None:
+    assert "process 77" in job_checks.check_rank(rank()).detail
+    assert "process" not in job_checks.check_rank(rank(pid=None)).detail
+
+
 def test_a_stopped_rank_can_be_continued() -> None:
     assert job_checks.check_rank(rank(process_state="T")).advice == "Continue it: kill -CONT 77"
 

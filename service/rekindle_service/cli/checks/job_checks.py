@@ -66,7 +66,8 @@ def check_rank(rank: Rank) -> Finding:
     step = "" if rank["step"] is None else f", step {rank['step']}"
     heartbeat = "" if age is None else f", last heartbeat {formatting.duration(age)} ago"
     silence = formatting.silence(rank)
-    detail = f"{sanitize_line(rank['state'])}{step}{heartbeat}{silence and ', '}{silence}"
+    process = "" if rank["pid"] is None else f", process {rank['pid']}"
+    detail = f"{sanitize_line(rank['state'])}{process}{step}{heartbeat}{silence and ', '}{silence}"
     if letter in _STOPPED:
         return problem(name, f"{_STOPPED[letter]}; {detail}", f"Continue it: kill -CONT {rank['pid']}")
     if letter == "D":
