@@ -34,6 +34,18 @@ def test_progress_is_shown_as_far_as_it_is_known() -> None:
     assert formatting.progress(job(step=None, estimated_epoch=3)) == "about 30% (estimate)"
 
 
+def test_a_row_has_the_step_else_the_epoch_that_was_printed_and_when_the_job_ended() -> None:
+    shown = [
+        job(),
+        job(step=None, estimated_step=7, estimated_epoch=1),
+        job(step=None, estimated_epoch=8),
+        job(step=None),
+    ]
+    assert [formatting.job_cells(each)["STEP"] for each in shown] == ["120/400", "~7", "epoch ~8", "-"]
+    ended = (datetime.now(UTC) - timedelta(hours=9, minutes=5)).isoformat()
+    assert [formatting.job_cells(job(ended_at=each))["ENDED"] for each in (None, ended)] == ["-", "9 h"]
+
+
 def test_the_rank_of_an_outcome_is_named_once() -> None:
     assert formatting.outcome(outcome()) == "rank 1 was killed by SIGKILL"
     raised = outcome(message="ValueError: boom", file="train.py", line=42)

@@ -201,6 +201,11 @@ def age(time: str | None) -> str:
     return "" if when is None else f"{duration(max((datetime.now(when.tzinfo) - when).total_seconds(), 0.0))} old"
 
 
+def since(time: str | None) -> str:
+    """``3 min``, without the seconds."""
+    return " ".join(age(time).split()[:2])
+
+
 def drain_loss(job: Job) -> str:
     """What a drain loses of a script that reports no steps; empty for one that does."""
     if job["step"] is not None or job["state"] == "queued":
@@ -214,10 +219,10 @@ def drain_loss(job: Job) -> str:
 
 
 def step_cell(job: Job | Rank) -> str:
-    """``120/400`` in a table; ``~120`` for an estimate."""
+    """``120/400`` in a table; ``~120`` for an estimate, ``epoch ~8`` where only epochs are printed."""
     if job["step"] is None:
-        estimate = job.get("estimated_step")
-        return ABSENT if estimate is None else f"~{estimate}"
+        step, epoch = job.get("estimated_step"), job.get("estimated_epoch")
+        return f"~{step}" if step is not None else ABSENT if epoch is None else f"epoch ~{epoch}"
     return f"{job['step']}" + ("" if job["steps"] is None else f"/{job['steps']}")
 
 
@@ -244,6 +249,7 @@ def job_cells(job: Job) -> dict[str, str | Text]:
         "DONE": progress_bar(job["progress"]),
         "SPEED": speed_cell(job),
         "LEFT": ABSENT if job["eta_seconds"] is None else duration(job["eta_seconds"]),
+        "ENDED": since(job["ended_at"]) or ABSENT,
         "RANKS": str(job["world_size"] or requested_ranks(job)),
         "RESTARTS": str(job["restarts"]),
         "STARTS": start_time(job["estimated_start_at"]),

@@ -28,10 +28,10 @@ from rekindle_service.client.answers import OwnerShare, Queue, QueuedJob
 
 # --- all jobs
 
-_PS_COLUMNS = ("#", "ID", "NAME", "OWNER", "STATE", "STEP", "LEFT", "RANKS", "RESTARTS", "STATUS")
+_PS_COLUMNS = ("#", "ID", "NAME", "OWNER", "STATE", "STEP", "LEFT", "ENDED", "RANKS", "RESTARTS", "STATUS")
 _PS_CUT = {"NAME": 8, "STATUS": 20}  # cells
 _STATE_HELP = f"Only jobs in this state: {', '.join(JobState)}. (default: all)"
-_PS_DROP = ("OWNER", "RANKS", "RESTARTS", "LEFT", "STATUS")
+_PS_DROP = ("OWNER", "RANKS", "RESTARTS", "LEFT", "ENDED", "STATUS")
 
 
 def ps(
@@ -133,7 +133,7 @@ def _with_alike(item: OverviewItem, alike: Mapping[str, Sequence[Mapping[str, An
 
 def row_cells(item: OverviewItem) -> dict[str, str | Text]:
     """What the sections show of a job, an experiment, a device or a notice, by the heading of the column."""
-    since = " ".join(formatting.age(item["at"]).split()[:2])  # 16 min, without the seconds
+    since = formatting.since(item["at"])
     common: dict[str, str | Text] = {"WHY": item["reason"], "SINCE": since, "ENDED": since}
     if item["job"] is not None:
         return {**job_cells(item["job"]), **common}
