@@ -213,8 +213,8 @@ class PlayedJob:
         )
         write_json(self._rank_root(rank) / "status.json", status.to_json(), durable=False)
 
-    def metric(self, step: int, **values: float | None) -> None:
-        point = MetricPoint(step=step, epoch=0, at=time.time(), values=dict(values))
+    def metric(self, step: int, *, epoch: int = 0, **values: float | None) -> None:
+        point = MetricPoint(step=step, epoch=epoch, at=time.time(), values=dict(values))
         append_line(self.run_dir.attempt(self.attempt).rank(0).metrics, point.to_json())
 
     def sample(

@@ -39,7 +39,7 @@ def test_replayed_steps_are_shown_for_each_attempt_and_live(server: ApiServer, c
     assert shown == {1: [(1, 1.125), (2, 1.25), (3, 1.375)], 2: [(3, 2.375), (4, 2.5)]}
     assert [point.value for point in read_run_series(run_dir)["loss"]] == [1.125, 1.25, 2.375, 2.5]
     (name,) = server.api.get(f"/api/v1/jobs/{job['id']}/metrics/names").json()["items"]
-    assert name == {"name": "loss", "step": 4, "value": 2.5, "goal": "min", "printed": None}
+    assert name == {"name": "loss", "step": 4, "epoch": None, "value": 2.5, "goal": "min", "printed": None}
 
 
 def test_a_file_of_nonsense_in_the_place_of_the_copy_is_no_metric(server: ApiServer, code: Path) -> None:

@@ -200,7 +200,7 @@ def test_thousands_of_metrics_are_named_and_fetched_by_name(server: ApiServer, j
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
     named = server.api.get(url(job, "metrics/names")).json()["items"]
     assert len(named) == 3000
-    assert named[7] == {"name": "layer7/norm", "step": 3, "value": None, "goal": None, "printed": None}
+    assert named[7] == {"name": "layer7/norm", "step": 3, "epoch": 0, "value": None, "goal": None, "printed": None}
     query = {"name": ["layer2999/norm", "layer7/norm"]}
     series = server.api.get(url(job, "metrics"), params=query).json()["items"]
     assert sorted(item["name"] for item in series) == ["layer2999/norm", "layer7/norm"]

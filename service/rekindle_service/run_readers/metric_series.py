@@ -175,6 +175,7 @@ class LatestValue(NamedTuple):
     """The latest value of a metric, and its line where it was printed."""
 
     step: int
+    epoch: int | None
     value: float | None
     printed: PrintedAt | None
 
@@ -187,7 +188,7 @@ def read_attempt_latest(run_dir: RunDir, attempt: int) -> dict[str, LatestValue]
         for line in _sampled_lines(run_dir.root, path):
             for metric, value in line.values.items():
                 if metric in of_file or len(of_file) < _MAX_NAMES:
-                    of_file[metric] = LatestValue(line.step, value, line.printed)
+                    of_file[metric] = LatestValue(line.step, line.epoch, value, line.printed)
         latest |= of_file
     return latest
 

@@ -147,6 +147,8 @@ class MetricName(ApiModel):
     """Name of the metric."""
     step: int
     """Step of its latest value."""
+    epoch: int | None
+    """Epoch of its latest value; the same number as the step where the script prints epochs and no steps."""
     value: float | None
     """Latest value; null where not finite."""
     goal: Goal | None

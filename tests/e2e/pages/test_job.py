@@ -356,6 +356,14 @@ def test_a_request_is_copied_without_secrets_and_compared_with_another_jobs(
     assert job_page.locator("main img").count() == 0
 
 
+def test_what_counts_only_epochs_is_shown_at_its_epochs(job_page: Page, job: PlayedJob) -> None:
+    for epoch in range(1, 5):
+        job.metric(epoch, epoch=epoch, loss=1 / epoch)
+    loss = job_page.locator(".chart").filter(has_text="loss")
+    expect(loss.locator(".latest")).to_have_text("last 0.25 at epoch 4 · min 0.25 at epoch 4")
+    expect(loss.locator(".plot")).to_have_attribute("aria-description", re.compile("epoch 0 to 4"))
+
+
 def test_thousands_of_metrics_are_found_by_name_and_missing_values_reported(job_page: Page, job: PlayedJob) -> None:
     many = {f"layer{number}/norm": float(number) for number in range(1500)}
     for step, loss in enumerate([1.0, 1e308, -1e308, math.nan, math.inf, 0.5], start=1):

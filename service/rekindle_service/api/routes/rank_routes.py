@@ -222,7 +222,14 @@ def list_metric_names(run_dir: RunDirDep, params: PageParamsDep) -> Page[MetricN
 def _metric_name(name: str, attempt: int, latest: LatestValue) -> MetricName:
     line = latest.printed
     printed = None if line is None else PrintedPlace(attempt=attempt, **line._asdict())
-    return MetricName(name=name, step=latest.step, value=latest.value, goal=guess_goal(name), printed=printed)
+    return MetricName(
+        name=name,
+        step=latest.step,
+        epoch=latest.epoch,
+        value=latest.value,
+        goal=guess_goal(name),
+        printed=printed,
+    )
 
 
 @router.get("/jobs/{job_id}/usage", tags=["metrics"])

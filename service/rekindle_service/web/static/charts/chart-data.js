@@ -59,8 +59,11 @@ export function smoothed(values, weight) {
 /** @param {Point[]} points */
 export const valuesOf = (points) => points.map(([, , , value]) => value);
 
-/** A value with its step, where the axis does not show it. @param {Point} point @param {number | null} value @param {Axis} axis */
-export const pointText = ([step], value, axis) => `${Number((value ?? NaN).toPrecision(5))}${axis === "step" ? "" : ` at step ${step}`}`;
+/** What a script counts that prints a line for each epoch and no steps: its epochs. @param {Point[]} points @returns {"epoch" | "step"} */
+export const countedBy = (points) => (points.length && points.every(([step, epoch]) => step === epoch) ? "epoch" : "step");
+
+/** A value with its step, where the axis does not show it. @param {Point} point @param {number | null} value @param {Axis} axis @param {"epoch" | "step"} [counted] */
+export const pointText = ([step], value, axis, counted = "step") => `${Number((value ?? NaN).toPrecision(5))}${axis === "step" ? "" : ` at ${counted} ${step}`}`;
 
 /** The lowest or highest point, as the goal of the metric is; null where it has none, or no value. @param {Point[]} points @param {"min" | "max" | null} goal */
 export function bestPoint(points, goal) {

@@ -10,7 +10,7 @@
  * @property {(names: string[]) => Promise<Curve[]>} read
  */
 import { byId } from "../shared/dom.js";
-import { axisOf, bestPoint, pointText, positions, smoothed, valuesOf } from "./chart-data.js";
+import { axisOf, bestPoint, countedBy, pointText, positions, smoothed, valuesOf } from "./chart-data.js";
 import { ChartGrid } from "./chart-grid.js";
 import { MetricPicker } from "./metric-picker.js";
 
@@ -56,7 +56,7 @@ export class MultiJobCharts {
   #chart(name) {
     const { axis, logarithmic } = this.#picker.style;
     const curves = this.#curves.filter((curve) => curve.name === name && curve.points.length);
-    return { name, latest: this.#bestText(name, curves), content: { series: curves.flatMap((curve) => this.#series(curve)), x: axisOf(axis, "its first value"), y: { log: logarithmic } } };
+    return { name, latest: this.#bestText(name, curves), content: { series: curves.flatMap((curve) => this.#series(curve)), x: axisOf(axis === "step" ? countedBy(curves.flatMap(({ points }) => points)) : axis, "its first value"), y: { log: logarithmic } } };
   }
 
   /** The best value of all that are shown. @param {string} name @param {Curve[]} curves */
@@ -69,7 +69,7 @@ export class MultiJobCharts {
     });
     const best = bestPoint(found.map((each) => each.best), goal);
     const row = found.find((each) => each.best === best)?.row;
-    return best ? `${goal} ${pointText(best, best[3], "time")}${found.length > 1 ? `, ${row}` : ""}` : "";
+    return best ? `${goal} ${pointText(best, best[3], "time", countedBy(curves.flatMap(({ points }) => points)))}${found.length > 1 ? `, ${row}` : ""}` : "";
   }
 
   /** None for a hidden row. @param {Curve} curve @returns {import("./chart-frame.js").Series[]} */
@@ -79,7 +79,7 @@ export class MultiJobCharts {
     if (isHidden) return [];
     const { axis, smoothing } = this.#picker.style;
     const y = smoothed(valuesOf(points), smoothing);
-    const describe = (/** @type {number} */ index) => pointText(points[index], y[index], axis);
+    const describe = (/** @type {number} */ index) => pointText(points[index], y[index], axis, countedBy(points));
     return [{ name, x: positions(points, axis, points[0][2]), y, colour, width: this.#view.highlighted === row ? 3 : 1.5, faded: isFaded, describe }];
   }
 }

@@ -64,7 +64,7 @@ function metricLine(compared, name) {
 /** @param {MetricName | undefined} metric */
 function metricText(metric) {
   if (metric === undefined) return "";
-  return `${metric.value === null ? "not finite" : significant(metric.value)} at step ${count(metric.step)}`;
+  return `${metric.value === null ? "not finite" : significant(metric.value)} at ${metric.step === metric.epoch ? "epoch" : "step"} ${count(metric.step)}`;
 }
 
 // --- The page.

@@ -3,6 +3,7 @@
  *
  * @import { AttemptPublic as Attempt, JobPublic as Job, MetricSeries, SnapshotList as Listing, TimeBreakdown } from "../shared/api-types.d.ts"
  */
+import { countedBy } from "../charts/chart-data.js";
 import { call, warn } from "../shared/api.js";
 import { byId, copyText, h, patchChildren } from "../shared/dom.js";
 import { count, counted, duration, significant } from "../shared/format.js";
@@ -55,7 +56,7 @@ async function draw(job) {
   byId("end-card").hidden = false;
 }
 
-/** "loss 0.031 at step 480, from the output", by what the names suggest. @param {Job} job */
+/** "loss 0.031 at step 480 (from the output)", by what the names suggest. @param {Job} job */
 async function bestTexts({ id, snapshot: { monitor } }) {
   const { items: names } = await call("GET /jobs/{job_id}/metrics/names", { job_id: id });
   const monitored = monitor?.replace(/^-/, "");
@@ -65,8 +66,9 @@ async function bestTexts({ id, snapshot: { monitor } }) {
   if (!chosen.length) return [];
   const { items: series } = await call("GET /jobs/{job_id}/metrics", { job_id: id, name: chosen.map(({ name }) => name) });
   return chosen.flatMap(({ name, goal, printed }) => {
-    const best = bestOf(series.filter((each) => each.name === name), (name === monitored ? monitor?.startsWith("-") : goal === "min") ? -1 : 1);
-    return best ? [`${name} ${significant(best.value)} at step ${count(best.step)}${printed ? " (from the output)" : ""}`] : [];
+    const found = series.filter((each) => each.name === name);
+    const best = bestOf(found, (name === monitored ? monitor?.startsWith("-") : goal === "min") ? -1 : 1);
+    return best ? [`${name} ${significant(best.value)} at ${countedBy(found.flatMap(({ points }) => points))} ${count(best.step)}${printed ? " (from the output)" : ""}`] : [];
   });
 }
 

@@ -9,7 +9,7 @@
  * @import { Unit } from "./axis/axis-model.js"
  * @import { TimeAxis } from "./axis/time-axis.js"
  */
-import { asCsv, bestPoint, missingValues, pointText, smoothed, valuesOf } from "../charts/chart-data.js";
+import { asCsv, bestPoint, countedBy, missingValues, pointText, smoothed, valuesOf } from "../charts/chart-data.js";
 import { ChartGrid } from "../charts/chart-grid.js";
 import { MetricPicker } from "../charts/metric-picker.js";
 import { MetricStore, resumeSteps } from "../charts/metric-store.js";
@@ -108,11 +108,13 @@ export class JobCharts {
     const style = this.#picker.style;
     const charts = this.#picker.chosen.map((name) => ({ name, parts: this.#metrics.parts(name, this.#resumedFrom) }));
     const marks = restarts(this.#attempts, this.#axis.unit);
-    this.#axis.setPoints(charts.flatMap(({ parts }) => parts.flatMap(({ kept, replayed }) => [...kept, ...replayed])));
+    const points = charts.flatMap(({ parts }) => pointsOf(parts));
+    this.#axis.setPoints(points);
+    const x = { ...this.#axis.content(), ...(this.#axis.unit.by === "step" && { title: countedBy(points) }) };
     this.#grid.draw(
       charts.map(({ name, parts }) => {
-        const warning = missingValues(parts.flatMap(({ kept, replayed }) => [...kept, ...replayed]), style.logarithmic);
-        const content = { series: curves(parts, style, this.#axis.unit), marks, x: this.#axis.content(), y: { log: style.logarithmic } };
+        const warning = missingValues(pointsOf(parts), style.logarithmic);
+        const content = { series: curves(parts, style, this.#axis.unit), marks, x, y: { log: style.logarithmic } };
         return { name, latest: latestText(parts, this.#goals.get(name) ?? null), warning, content };
       }),
     );
@@ -166,11 +168,15 @@ function saveAs(name, content) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
+/** @param {Part[]} parts */
+const pointsOf = (parts) => parts.flatMap(({ kept, replayed }) => [...kept, ...replayed]);
+
 /** The last value and the best one. @param {Part[]} parts @param {MetricName["goal"]} goal */
 function latestText(parts, goal) {
   const last = parts.at(-1)?.kept.at(-1);
   const best = bestPoint(parts.flatMap(({ kept }) => kept), goal);
-  return [last && last[3] !== null && `last ${pointText(last, last[3], "time")}`, best && `${goal} ${pointText(best, best[3], "time")}`].filter(Boolean).join(" · ");
+  const text = (/** @type {Part["kept"][number]} */ point) => pointText(point, point[3], "time", countedBy(pointsOf(parts)));
+  return [last && last[3] !== null && `last ${text(last)}`, best && `${goal} ${text(best)}`].filter(Boolean).join(" · ");
 }
 
 /**
@@ -183,7 +189,7 @@ function curves(parts, style, unit) {
     name,
     x: positionsOf(points, unit),
     y: smoothing ? smoothed(valuesOf(points), smoothing) : valuesOf(points),
-    describe: (/** @type {number} */ index) => pointText(points[index], points[index][3], unit.by),
+    describe: (/** @type {number} */ index) => pointText(points[index], points[index][3], unit.by, countedBy(points)),
     ...look,
   });
   const replayed = parts
