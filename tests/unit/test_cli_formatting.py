@@ -151,6 +151,13 @@ def test_facts_omit_what_is_not_known_and_times_that_took_none() -> None:
     assert labels["time"] == "training 2 min 5 s, replayed 4 s, starting 2 s, queued 3 s"
 
 
+def test_the_latest_values_are_among_the_facts() -> None:
+    metrics = [{"name": "loss", "value": 0.41234, "epoch": 3, "step": 3}, {"name": "acc", "value": None}]
+    assert dict(facts(job(), NO_TIME, "", metrics=metrics))["metrics"] == "loss 0.4123, acc nan at epoch 3"
+    many = [{"name": f"m{number}", "value": 1.0, "epoch": 0, "step": 7} for number in range(8)]
+    assert dict(facts(job(), NO_TIME, "", metrics=many))["metrics"].endswith("m5 1 at step 7, and 2 more")
+
+
 def test_an_unusual_time_without_progress_is_among_the_facts() -> None:
     silent = job(step=None, estimated_step=None, epoch=None, estimated_epoch=None, steps_per_second=None)
     for step, seconds, timeout, text in (

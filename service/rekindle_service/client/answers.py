@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 __all__ = ["Attempt", "AuditEntry", "BestResult", "BuiltIn", "Checkpoint", "ComparisonRow", "Configuration"]
 __all__ += ["Device", "Devices", "DigestedSteps", "DiskUsage", "DisplacedJob", "Experiment"]
 __all__ += ["ExperimentSummary", "Fault", "FaultInjection", "Job", "JobDiff", "JobEvent", "Layers", "LogLines"]
-__all__ += ["Me", "MetricSeries", "NewToken", "Outcome", "Overview", "OverviewItem", "OwnerShare", "PruneItem"]
-__all__ += ["PruneResult", "Queue", "QueuedJob", "Rank", "RankGroup", "Snapshot", "SnapshotList", "Story"]
-__all__ += ["StoryFrame", "TimeBreakdown", "TimedLine", "Token", "Trial", "ValidatedJob"]
+__all__ += ["Me", "MetricName", "MetricSeries", "NewToken", "Outcome", "Overview", "OverviewItem", "OwnerShare"]
+__all__ += ["PruneItem", "PruneResult", "Queue", "QueuedJob", "Rank", "RankGroup", "Snapshot", "SnapshotList"]
+__all__ += ["Story", "StoryFrame", "TimeBreakdown", "TimedLine", "Token", "Trial", "ValidatedJob"]
 
 T = TypeVar("T")
 
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 
     Layers = Json[rank_json.LayersPublic]
     Rank = Json[rank_json.RankPublic]
+    MetricName = Json[rank_json.MetricName]
     MetricSeries = Json[rank_json.MetricSeries]
     LogLines = Json[rank_json.LogLines]
     TimedLine = Json[merged_log.TimedLine]

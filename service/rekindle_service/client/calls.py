@@ -211,6 +211,11 @@ class ApiCalls(ApiConnection):
         return await self._get(_job(job_id, "snapshots"))
 
     @api_call
+    async def metric_names(self, job_id: str) -> list[answers.MetricName]:
+        """All metrics with their latest values."""
+        return await self._items(_job(job_id, "metrics/names"))
+
+    @api_call
     async def metrics(self, job_id: str, name: str) -> list[answers.MetricSeries]:
         """The series of one metric, one per attempt."""
         return await self._items(_job(job_id, "metrics"), name=name)
