@@ -143,6 +143,8 @@ def test_no_job_goes_back_to_what_is_not_a_checkpoint_as_it_was_listed(
     ):
         answer = server.api.post(url(job, "resume"), json=body)
         assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}"), answer.text
+    answer = server.api.post(url(job, "resume"), json={"checkpoint": "epoch_0.pt"})
+    assert "no checkpoint 'epoch_0.pt' among the latest 100" in answer.json()["detail"]
     own.write_bytes(b"other weights")
     answer = server.api.post(url(job, "resume"), json={"checkpoint": "epoch_1.pt"})
     assert (answer.status_code, answer.json()["type"]) == (409, "/problems/files-changed")

@@ -12,7 +12,7 @@ from rekindle.contract.run_dir.attempt_history import AttemptSummary
 from rekindle.contract.run_dir.journal import MAX_JOURNAL_BYTES, earlier, read_journal
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.rank_records import RankStatus
-from rekindle.contract.run_dir.script_files import Observations, shown_path
+from rekindle.contract.run_dir.script_files import MAX_LISTED, Observations, shown_path
 from rekindle.contract.safe_open import regular_size
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.home import Home
@@ -25,7 +25,6 @@ from rekindle_service.store.tables import Job
 
 _MAX_BYTES = 4 << 20  # of a journal that are read at once
 _MAX_TEXT = 500  # characters of what a script reports that a row keeps
-_MAX_CHECKPOINTS = 20  # that a row keeps, the latest ones
 _MAX_COUNT = 1 << 53  # what a database and JavaScript can hold
 _NOT_LOADED = (
     "The script saves checkpoints, and attempt {attempt} has loaded none: it has begun from the start. Give the "
@@ -173,7 +172,7 @@ def _estimates(observed: Observations) -> dict[str, Any]:
 def _checkpoint_columns(observed: Observations, code: Path) -> list[dict[str, Any]]:
     """The checkpoints that the script has written or loaded: others only came with the code."""
     used = [each for each in observed.checkpoints if each.attempt or each.loaded is not None]
-    columns = [{**asdict(each), "path": shown_path(each.path, code)} for each in used[:_MAX_CHECKPOINTS]]
+    columns = [{**asdict(each), "path": shown_path(each.path, code)} for each in used[:MAX_LISTED]]
     for column in columns:
         del column["files"], column["lacks"]
     return columns

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.script_files import Checkpoint, Observations, is_unchanged, shown_path
+from rekindle.contract.run_dir.script_files import MAX_CHECKPOINTS, Checkpoint, Observations, is_unchanged, shown_path
 from rekindle.contract.run_dir.snapshot_dir import read_pins
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.api.dependencies import JobDep, RunDirDep
@@ -101,8 +101,8 @@ def _own_checkpoint(job: Job, run_dir: RunDir, path: str) -> Checkpoint:
         if path in (each.path, shown_path(each.path, run_dir.code)):
             return each
     detail = (
-        f"{quoted_label(job.name, job.number)} has no checkpoint {path!r} of its own; "
-        f"`rekindle snapshots {job.number}` lists them"
+        f"{quoted_label(job.name, job.number)} has no checkpoint {path!r} among the latest {MAX_CHECKPOINTS} "
+        f"that its script wrote; `rekindle snapshots {job.number}` lists the latest of them"
     )
     raise ApiError(404, "unknown-snapshot", detail)
 

@@ -13,6 +13,7 @@ import typer
 from typer import Option
 
 from rekindle.contract.environment import clean_environment
+from rekindle.contract.run_dir.script_files import MAX_CHECKPOINTS, MAX_LISTED
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import JobArgument, connect, settings_of
 from rekindle_service.cli.help_and_errors import Command, CommandGroup
@@ -64,6 +65,8 @@ def list_snapshots(context: typer.Context, job: JobArgument, output: OutputOptio
         out().print(Table(_COLUMNS, map(_row, answer["items"]), drop=("EPOCH", "RANKS")))
     if own:
         out().print(Table(_OWN_COLUMNS, map(_own_row, own), drop=("SIZE",)))
+    if len(own) == MAX_LISTED:
+        note(f"These are the latest {MAX_LISTED}; --from takes the path of any of the latest {MAX_CHECKPOINTS}.")
     if answer["policy"] is not None:
         note(f"taken {answer['policy']}")
 

@@ -12,6 +12,9 @@ from typing import Annotated
 
 from rekindle.contract.run_dir.json_records import Amount, Count, JsonRecord, Line, PathText, Range
 
+MAX_CHECKPOINTS = 100  # that the keeper remembers, the latest ones
+MAX_LISTED = 20  # of these, the latest ones
+
 _EPOCH = re.compile(r"(?<![a-z])(?:epoch|ep)[-_=]?(\d{1,9})(?!\d)", re.I)
 _STEP = re.compile(r"(?<![a-z])(?:(?:global_?)?step|iter|iteration)[-_=]?(\d{1,9})(?!\d)|^checkpoint-(\d{1,9})$", re.I)
 _NUMBER = re.compile(r"\d{1,18}")

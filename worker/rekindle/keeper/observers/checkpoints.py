@@ -21,6 +21,7 @@ from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.script_files import (
+    MAX_CHECKPOINTS,
     Checkpoint,
     Observations,
     is_unchanged,
@@ -51,7 +52,6 @@ from rekindle.keeper.observers.checkpoint_files import (
 INTERVAL = 2.0  # seconds
 MAX_SECONDS = 0.2  # per call: a keeper that lists does not notice that a rank ends
 LAST_MAX_SECONDS = 3.0  # when the ranks are gone
-MAX_CHECKPOINTS = 100  # that are kept, the latest ones
 _REST_FACTOR = 20  # times as long as a call has taken passes before the next one
 _MAX_RECOGNIZED = 20_000  # files whose format is remembered
 _MAX_KNOWN_BEFORE = 500  # files examined for what was there before the first attempt
