@@ -82,6 +82,7 @@ def test_a_script_that_reports_nothing_shows_its_checkpoints_and_marked_estimate
     )
     page.goto(f"/jobs/{job.id}")
     found = page.locator("#checkpoints li")
+    expect(page.locator("#snapshots-empty")).to_have_attribute("hidden", "")
     expect(found).to_have_count(2)
     expect(found.nth(0)).to_contain_text("/data/half.pt")
     expect(found.nth(0)).to_contain_text("incomplete")
@@ -354,6 +355,16 @@ def test_a_request_is_copied_without_secrets_and_compared_with_another_jobs(
     expect(lines.filter(has_text="--lr").locator("td")).to_have_text(["\N{EN DASH}", "0.5"])
     assert f"?diff={other.id}" in job_page.url
     assert job_page.locator("main img").count() == 0
+
+
+def test_a_job_that_its_page_deletes_is_reported_as_deleted(job_page: Page, job: PlayedJob, watcher: Watcher) -> None:
+    watcher.expect("404")  # of what the page fetches meanwhile
+    ending = Outcome(OutcomeClass.USER_ERROR, "boom", rank=0)
+    job.end_attempt(ending, last_step=1)
+    job.end(JobState.FAILED, ending)
+    job_page.get_by_role("button", name="Delete", exact=True).click()
+    job_page.get_by_role("button", name="Delete the job").click()
+    expect(job_page.locator("#gone-sentence")).to_have_text("This job has been deleted, and its files.")
 
 
 def test_what_counts_only_epochs_is_shown_at_its_epochs(job_page: Page, job: PlayedJob) -> None:

@@ -178,6 +178,7 @@ byId("stack-open").addEventListener("click", () => void showStack(jobId, log.ran
 
 /** @type {Job | null} */
 let job = null;
+const DELETED = "This job has been deleted, and its files.";
 /** The log is that of the rank which the URL names, or has been chosen since. */
 let isOpen = false;
 /** From where the latest attempt resumes, which it learns only after its ranks have started. */
@@ -200,7 +201,7 @@ async function refresh() {
     openChosenRank();
     markReady();
   } catch (error) {
-    if (isNotFound(error)) showDeleted("There is no such job. It may have been deleted.");
+    if (isNotFound(error)) showDeleted(job ? DELETED : "There is no such job. It may have been deleted.");
     else console.warn("the job could not be read", error);
   }
 }
@@ -225,7 +226,7 @@ async function refetch(...parts) {
 /** @param {string} event @param {any} data */
 function onEvent(event, data) {
   if (event === "job" && data.id === jobId) return showJob(data);
-  if (event === "deleted" && data.id === jobId) return showDeleted("This job has been deleted.");
+  if (event === "deleted" && data.id === jobId) return showDeleted(DELETED);
   if (event === "ranks" && data.attempt === job?.attempt) return fetchRanks.push(data);
   if (event === "metrics") return charts.append(data);
   if (event === "log") return void log.onChunk(data);
