@@ -16,6 +16,8 @@ export class SnapshotList {
   /** @type {Snapshot[]} */
   #items = [];
   #resumable = false;
+  /** The script has written checkpoints, which are listed below. */
+  #hasOwn = false;
 
   /**
    * @param {string} jobId @param {(step: number) => void} onResume
@@ -29,6 +31,8 @@ export class SnapshotList {
 
   /** @param {Job} job */
   setJob(job) {
+    byId("snapshots-empty").hidden = this.#items.length > 0 || job.checkpoints.length > 0;
+    this.#hasOwn = job.checkpoints.length > 0;
     if (this.#resumable === canResumeFrom(job)) return;
     this.#resumable = canResumeFrom(job);
     this.#draw();
@@ -38,7 +42,7 @@ export class SnapshotList {
   show({ items, policy }) {
     setText(byId("snapshots-policy"), policy === null ? "" : `Taken ${policy}.`);
     byId("snapshots-policy").hidden = policy === null;
-    byId("snapshots-empty").hidden = items.length > 0;
+    byId("snapshots-empty").hidden = items.length > 0 || this.#hasOwn;
     this.#items = items;
     this.#draw();
   }
