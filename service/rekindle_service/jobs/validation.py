@@ -81,7 +81,7 @@ def _script_rules(script: str, code: Path | None, submission: Submission) -> Ite
         yield FieldError("script", "must not contain a NUL character", script)
         return
     if code is None and not PurePosixPath(script).is_absolute():
-        hint = "give the directory as code.path, or the script's absolute path"
+        hint = "give its absolute path, or the directory as code.path (in the form: Advanced, Code from)"
         yield FieldError("script", "is relative to the code directory, but none is given", script, hint)
         return
     directory = code or Path(script).parent

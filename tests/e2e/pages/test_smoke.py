@@ -120,6 +120,7 @@ def test_a_clone_is_filled_in_except_for_its_secrets(page: Page, client: Client,
     page.goto(f"/submit?clone={first['id']}")
     note = page.locator("#clone-note")
     expect(note).to_contain_text("Filled in from job first")
+    expect(note).not_to_contain_text("Continue job")  # it has left nothing to continue from
     expect(note).to_contain_text("The values of API_KEY are secret and were not copied")
     assert "top-secret" not in page.content()
     expect(page.get_by_label("Arguments")).to_have_value("'two words' more")

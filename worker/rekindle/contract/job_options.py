@@ -266,7 +266,7 @@ class RequestOptions(JsonRecord):
     """Hold the job in the queue until it is resumed."""
     python: str | None = _in_code(
         None,
-        "the server's: its setting `python`, or the one that runs it",
+        "the setting `python` of the server, else the one that runs the server",
         in_shell="`active` is the one of this shell, which is also tried first where none is named.",
         metavar="PATH|active",
         varies=True,

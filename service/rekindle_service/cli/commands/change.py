@@ -122,7 +122,8 @@ def resume(
         raise typer.BadParameter("--from: name the one job that is to resume from it")
     _apply(context, _resume_from(chosen), jobs or [], filter_line, output, yes=yes)
     if chosen is not None and not chosen.isdecimal() and output == "table":
-        note("The script finds no newer checkpoint. Does it need a path? Give it {checkpoint} in --on-restart.")
+        note("Newer checkpoints are moved away, so a script that loads its latest one finds this one.")
+        note("One that takes a path gets it if it was submitted with: --on-restart '--resume {checkpoint}'")
 
 
 def _resume_from(chosen: str | None) -> _Change:

@@ -92,7 +92,7 @@ export class JobButtons {
       title: `Resume from ${isStep ? `step ${count(chosen)}` : chosen}?`,
       consequence: isStep
         ? "The job returns to the queue and continues from this snapshot. Later snapshots are quarantined, and deleted once the job has passed them again."
-        : "The job returns to the queue. Newer checkpoints in its directory are moved away, so that the script finds none of them; {checkpoint} in the arguments of a restart is its path.",
+        : "The job returns to the queue. Newer checkpoints in its directory are moved away, not deleted, so a script that loads its latest one finds this one. A script that takes a path gets it as {checkpoint} in Append on restart (--on-restart).",
       yes: "Resume from here",
       possible: canResumeFrom,
       run: ({ id }) => call("POST /jobs/{job_id}/resume", { job_id: id }, isStep ? { snapshot: chosen } : { checkpoint: chosen }),

@@ -204,8 +204,10 @@ async function clone(id, step) {
       byId("continue-step", HTMLInputElement).value = step;
     }
     const names = Object.keys(job.env);
+    const hasKept = job.snapshot_step !== null || job.checkpoints.length > 0;
+    const kept = hasKept && step === null ? " It starts from the beginning; to keep its checkpoints, name it as Continue job." : "";
     const secrets = names.length ? ` The values of ${names.join(", ")} are secret and were not copied: fill them in.` : "";
-    note.replaceChildren(h("span", {}, "Filled in from job ", h("a", { href: jobUrl(id) }, h("bdi", {}, job.name)), `. Its code is packaged again.${secrets}`));
+    note.replaceChildren(h("span", {}, "Filled in from job ", h("a", { href: jobUrl(id) }, h("bdi", {}, job.name)), `. Its code is packaged again.${kept}${secrets}`));
   } catch (error) {
     setText(note, error instanceof Problem ? error.message : "The job to clone could not be read.");
   }
