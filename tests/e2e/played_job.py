@@ -15,10 +15,11 @@ from typing import Any
 
 from sqlmodel import col, delete
 
+from e2e.waiting import until
 from rekindle.contract.files import append_line, read_json, write_json
 from rekindle.contract.job import JobSpec, RunIntent
 from rekindle.contract.job_options import TargetKind
-from rekindle.contract.locks import ExclusiveLock
+from rekindle.contract.locks import ExclusiveLock, lock_holder
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.attempt_samples import RankUsage, UsageSample
@@ -60,6 +61,7 @@ class PlayedJob:
         self._lock = ExclusiveLock(self.run_dir.keeper_lock)
         self._journal = Journal(self.run_dir.journal)
         self._journal.write(RecordType.KEEPER_STARTED, run=1, keeper=_identity())
+        self._server_lock = Home(home).server_lock
         self._store = Store(Home(home).database)
         self._store.add_job(self._row(spec))
         self._announce(home)
@@ -130,6 +132,16 @@ class PlayedJob:
         self._journal.write(RecordType.RANKS_RUNNING, attempt=self.attempt, ranks=processes)
         if resumed_from_step is not None:
             self.resume(resumed_from_step)
+        self._await_server()
+
+    def _await_server(self) -> None:
+        """Return when the server, if one runs, has read of the attempt: a request before that finds the one before."""
+
+        def has_read() -> bool:
+            job = self._store.job(self.id)
+            return lock_holder(self._server_lock) is None or job is None or job.attempt >= self.attempt
+
+        until(has_read, f"the server has read of attempt {self.attempt} of job {self.id}", 60)
 
     def stall(self, sentence: str | None, since: float = 0.0, left: float = 0.0) -> None:
         """No progress since then, in seconds since the epoch; None: it makes progress again."""
