@@ -25,12 +25,18 @@ const FIGURES = /** @type {[string, (job: Job) => string][]} */ ([
   ["Preempted", (job) => (job.preemptions ? times(job.preemptions) : "")],
   ["Slurm", slurmText],
   ["Excluded nodes", ({ slurm }) => Object.entries(slurm?.excluded ?? {}).map(([host, reason]) => `${host}: ${reason}`).join("; ")],
-  ["Running for", (job) => (job.ended_at || job.state === "queued" ? NONE : runTime(job))],
-  ["Ran for", (job) => (job.ended_at ? runTime(job) : NONE)],
+  ["Running for", (job) => (job.attempt > 1 ? NONE : sinceStart(job))],
+  ["Since the first start", (job) => (job.attempt > 1 ? sinceStart(job) : NONE)],
+  ["Ran for", (job) => (job.attempt > 1 ? NONE : startToEnd(job))],
+  ["First start to end", (job) => (job.attempt > 1 ? startToEnd(job) : NONE)],
 ]);
 
-/** Since the first start. @param {Job} job */
+/** With the time between two runs, if a person has resumed the job. @param {Job} job */
 const runTime = (job) => duration(job.started_at ? secondsBetween(job.started_at, job.ended_at) : null);
+/** @param {Job} job */
+const sinceStart = (job) => (job.ended_at || job.state === "queued" ? NONE : runTime(job));
+/** @param {Job} job */
+const startToEnd = (job) => (job.ended_at ? runTime(job) : NONE);
 
 /** "job 17 on n1, n2"; empty for a job on this machine. @param {Job} job */
 function slurmText({ slurm }) {
