@@ -73,8 +73,9 @@ def _attempt_with(step: int, attempts: Sequence[AttemptInfo], job: Job) -> Attem
         if (attempt.resumed_from_step or 0) < step <= (attempt.last_step or 0):
             return attempt
     reached = max((attempt.last_step or 0 for attempt in attempts), default=0)
-    rule = f"must be a step that job {job.number} has computed, from 1 to {reached}"
-    raise SubmissionError([FieldError("step", rule, step, "replay needs a script that uses rekindle.Run")])
+    rule = f"must be a step that job {job.number} has computed{f', from 1 to {reached}' if reached else ''}"
+    hint = "replay needs a job that has stopped, and a script that uses rekindle.Run"
+    raise SubmissionError([FieldError("step", rule, step, hint)])
 
 
 def _written_since(code: Path, submitted: Collection[str]) -> Iterator[str]:
