@@ -109,6 +109,8 @@ WHILE_HELD = {
     "rekindle snapshots export exact -o exact.pt": Ends("2 tensors"),
     "rekindle resume exact": Ends("Resumed exact"),
     "rekindle wait exact": Ends("exact succeeded"),
+    "rekindle replay exact --step 91 --until 100": Ends("dentical at step 100"),
+    'rekindle diff exact "replay of exact"': Ends("dentical"),
     "rekindle submit --name urgent --ranks 2 --priority 10 train.py": Ends("urgent is job"),
     "rekindle cancel urgent": Ends("Cancelled urgent"),
     "rekindle snapshots export digits": Ends("model.safetensors"),
