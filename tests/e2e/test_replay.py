@@ -30,7 +30,7 @@ def submit(client: Client, home: Path, *args: str, **more: object) -> ServedJob:
 def replay(home: Path, job: ServedJob, *options: str) -> tuple[int, str]:
     done = rekindle(home, "replay", job.id, *options)
     assert done.returncode in (0, 1), done.stderr
-    return done.returncode, done.stdout
+    return done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("way", ["ddp", pytest.param("fsdp", marks=pytest.mark.long)])
@@ -81,6 +81,21 @@ def test_what_diverged_is_computed_again_from_the_snapshot_before_it(
     ends = [job.run_dir.attempt(job.attempt()).rank(0).digests.read_text().splitlines()[-1] for job in jobs]
     one, other = map(json.loads, ends)
     assert one == other
+
+
+def test_the_replay_of_a_step_whose_loss_is_nan_names_its_batch(client: Client, home: Path, tmp_path: Path) -> None:
+    code = SCRIPT.read_text().replace("    joined = ", "    x[7] = float('nan')\n    joined = ")
+    (tmp_path / SCRIPT.name).write_text(code)
+    job = submit(client, home, "ddp", "--epochs", "1", ranks=1, code={"path": str(tmp_path)})
+    assert job.finish() == "failed"
+    (attempt,) = client.attempts(job.id)
+    assert attempt["outcome"]["class"] == "nan"
+    step = attempt["outcome"]["message"].split(" at step ")[1].split(";")[0].split(" ")[0].rstrip(".")
+    code, said = replay(home, job, "--step", step, "--record")
+    assert code == 1, said
+    samples = said[said.index(f"Step {step}, rank 0: samples ") :].splitlines()[0]
+    assert "7" in samples.replace(",", "").split(), said
+    assert "The first values that are not finite are in tensor 0 of the batch." in said, said
 
 
 def test_a_step_that_no_attempt_has_computed_is_refused(client: Client, home: Path) -> None:

@@ -10,7 +10,7 @@ from rekindle_service.cli.commands.follow import follow
 from rekindle_service.cli.context import JobArgument, connect
 from rekindle_service.cli.layout import Table
 from rekindle_service.cli.terminal import ExitCode, OutputOption, note, out, print_job, print_line
-from rekindle_service.client import Job, Layers
+from rekindle_service.client import Client, Job, Layers, ProblemError
 
 _COLUMNS = ("PHASE", "LAYER", "SHAPE", "LOWEST", "HIGHEST", "NORM", "NOT FINITE")
 _MAX_SAMPLES = 32  # ids that are listed
@@ -43,20 +43,32 @@ def replay(
         print_job(replayed, output, _begins(original, replayed))
         if detach:
             return
-        if (code := follow(client, replayed["id"], output)) is not ExitCode.SUCCEEDED:
+        code = follow(client, replayed["id"], output)
+        recorded = record and output == "table" and _show_layers(client, replayed["id"], rank)
+        if code is not ExitCode.SUCCEEDED:  # as where the loss is not finite
             raise typer.Exit(code)
-        if record and output == "table":
-            _print_layers(client.layers(replayed["id"], rank))
         found = client.diff(original["id"], replayed["id"])
     for line in diff_lines(found) if output == "table" else ():
         print_line(line)
-    raise typer.Exit(EXIT_CODES[found["verdict"]])
+    if not (recorded and found["verdict"] == "incomparable"):
+        raise typer.Exit(EXIT_CODES[found["verdict"]])
 
 
 def _begins(original: Job, replayed: Job) -> str:
     begins = replayed["continue_step"]
     where = "from the beginning" if begins is None else f"from the snapshot of step {begins}"
     return f"{replayed['name']} is job {replayed['number']}: it repeats job {original['number']} {where}"
+
+
+def _show_layers(client: Client, job_id: str, rank: int) -> bool:
+    """Print what the rank has recorded, if it has come as far as that."""
+    try:
+        layers = client.layers(job_id, rank)
+    except ProblemError as error:
+        note(str(error))
+        return False
+    _print_layers(layers)
+    return True
 
 
 def _print_layers(layers: Layers) -> None:
@@ -81,4 +93,9 @@ def _print_layers(layers: Layers) -> None:
     )
     first = next((each for each in layers["tensors"] if each["not_finite"]), None)
     if first is not None:
-        note(f"The first values that are not finite are in {first['name']} ({first['phase']}).")
+        where = (
+            f"tensor {first['name']} of the batch"
+            if first["phase"] == "batch"
+            else f"{first['name']} ({first['phase']})"
+        )
+        note(f"The first values that are not finite are in {where}.")
