@@ -14,7 +14,7 @@ from rekindle.contract.run_dir.digest_records import DigestNames, StepDigest, Te
 from rekindle.training import rng, step_digests
 from rekindle.training.process_group import World
 from rekindle.training.sampler import ElasticSampler, TrainingProgress
-from rekindle.training.step_digests import StepDigests, odd_ranks
+from rekindle.training.step_digests import DigestRecorder, odd_ranks
 
 ALONE = World(0, 0, 1, torch.device("cpu"), None, owned=False)
 
@@ -29,7 +29,7 @@ def train(path: Path, *, steps: int = 4, interval: int = 2, **change: Any) -> li
     progress = TrainingProgress(epochs=1)
     sampler = ElasticSampler(len(data), 4, seed=change.get("seed", 0))
     progress.begin_batches(sampler)
-    digests = StepDigests(
+    digests = DigestRecorder(
         ALONE, model, {"optimizer": optimizer}, progress, interval, replicated=True, path=path,
         logged=lambda step: {"loss": 1 / step},
     )  # fmt: skip

@@ -28,7 +28,7 @@ from rekindle.training.snapshots.shared_memory import shm_dir
 from rekindle.training.snapshots.snapshot_schedule import SnapshotSchedule, effective_policy
 from rekindle.training.snapshots.training_snapshots import Snapshots
 from rekindle.training.step_boundary import FlagAllReduce, MetricBuffer, NonFinitePolicy, OnNan, StepBoundary
-from rekindle.training.step_digests import INTERVAL, OnDivergence, StepDigests
+from rekindle.training.step_digests import INTERVAL, DigestRecorder, OnDivergence
 from rekindle.training.strategy import DDPStrategy, Strategy
 from rekindle.training.training_state import Stateful, TrainingState, prepare_metrics
 
@@ -280,7 +280,7 @@ class Run:
         self._recorder = LayerRecorder(
             self._module, self._env.record_step, None if rank_dir is None else rank_dir.layers
         )
-        self._digests = StepDigests(
+        self._digests = DigestRecorder(
             self._world, self._module, self._parts, self._progress, self._digest_interval,
             replicated=not self._strategy.is_sharded,
             path=None if rank_dir is None else rank_dir.digests,

@@ -17,7 +17,7 @@ from rekindle.training.sampler import ElasticSampler, TrainingProgress
 from rekindle.training.snapshots.async_saver import AsyncSaver
 from rekindle.training.snapshots.loader import RestoredSnapshot
 from rekindle.training.snapshots.writer import SaveResult
-from rekindle.training.step_digests import StepDigests
+from rekindle.training.step_digests import DigestRecorder
 from rekindle.training.training_state import TrainingState
 
 RESULT_TIMEOUT = 600.0  # seconds to wait for space for the last snapshot
@@ -192,7 +192,7 @@ class StepBoundary:
     drain: DrainSignal
     metrics: MetricBuffer
     non_finite: NonFinitePolicy
-    digests: StepDigests
+    digests: DigestRecorder
     recorder: LayerRecorder
     last_step: int | None = None  # at which the training ends
     must_store_result: bool = False  # else a last snapshot that cannot be written is a warning

@@ -65,7 +65,7 @@ class Divergence:
 
 
 @dataclass(slots=True)
-class StepDigests:
+class DigestRecorder:
     """Takes the digests of one rank. ``begin_step`` and ``end_step`` are called by all ranks at the same step.
 
     ``parts`` are what ``Run`` saves besides the model. ``path``: where to record them; None: nowhere. ``replicated``:
