@@ -310,7 +310,7 @@ def test_no_other_trick_leaves_its_directory(served: Served, job: dict[str, Any]
 
 def _fill(job: dict[str, Any]) -> dict[str, str]:
     """Values for the parameters of paths."""
-    return {"job_id": job["id"], "rank": "0", "step": "1", "experiment_id": "abcdefghij"}
+    return {"job_id": job["id"], "other": job["id"], "rank": "0", "step": "1", "experiment_id": "abcdefghij"}
 
 
 def _try_tricks(served: Served, job: dict[str, Any], tricks: Sequence[str]) -> None:
