@@ -368,7 +368,7 @@ class JobOptions(JsonRecord):
     digest: int | None = _in_snapshots(
         None,
         "that of the script, by default 100",
-        label="Digests every … steps",
+        label="Steps between digests",
         metavar="STEPS",
         limits={"ge": 0, "le": 1 << 53},
     )
