@@ -31,6 +31,15 @@ def test_a_flipped_bit_is_named_with_its_rank_and_tensor(tmp_path):
     assert_named(ended.output, 1)
 
 
+def test_ranks_whose_records_grow_at_different_rates_become_rarer_together(tmp_path):
+    ended = torchrun(2, [str(SCRIPTS / "rarer.py")], tmp_path)
+    assert ended.code == 0, ended.output
+    found = [json.loads(line) for line in ended.output.splitlines() if line.startswith('{"rank"')]
+    one, other = (each["steps"] for each in found)
+    assert one == other
+    assert 5 < len(one) < 30
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("way", ["ddp", "amp", "accumulate", "elastic"])
 def test_flipped_bits_are_named_and_clean_trainings_are_not(tmp_path, way):

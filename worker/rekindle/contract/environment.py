@@ -138,7 +138,7 @@ class RankEnv:
             snapshot_policy=environment.get(SNAPSHOT_POLICY),
             failures=FailureStats.from_text(environment.get(FAILURE_STATS, "")),
             devices_per_rank=int(environment.get(DEVICES_PER_RANK, "1")),
-            node=int(node) if (node := environment.get(NODE)) is not None else None,
+            node=_number(environment.get(NODE)),
             host=environment.get(HOST),
             node_peers=NodePeers.from_text(environment.get(NODE_PEERS, "")),
             digest_interval=_number(environment.get(DIGEST_INTERVAL)),

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.digest_records import LayerRecord, StepRecord, hexadecimal
 from rekindle.training.sampler import ElasticSampler
-from rekindle.training.tensor_digests import TensorDigests, local_part
+from rekindle.training.tensor_digests import TensorDigests, local_part, tensors_in
 
 _MAX_RECORDS = 4000  # as many as fit in a record
 _log = logging.getLogger("rekindle")
@@ -89,11 +89,3 @@ class LayerRecorder:
                 digest=hexadecimal(TensorDigests().take([local])[0]),
             )
         )  # fmt: skip
-
-
-def tensors_in(value: Any) -> list[Tensor]:
-    """The tensors in lists, tuples and dicts."""
-    if isinstance(value, Tensor):
-        return [value]
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return [tensor for item in items for tensor in tensors_in(item)]

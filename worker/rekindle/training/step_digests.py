@@ -19,12 +19,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rekindle.contract.run_dir.digest_records import DigestNames, StepDigest, TensorKind, hexadecimal, pack
-from rekindle.training.layer_recorder import tensors_in
 from rekindle.training.process_group import World
 from rekindle.training.reporter import reporter
 from rekindle.training.rng import derived_seed
 from rekindle.training.sampler import ElasticSampler, TrainingProgress
-from rekindle.training.tensor_digests import TensorDigests, local_part
+from rekindle.training.tensor_digests import TensorDigests, local_part, tensors_in
 from rekindle.training.training_state import Stateful
 
 INTERVAL = 100  # steps, by default
@@ -88,6 +87,7 @@ class DigestRecorder:
     _data: tuple[list[int], str, str | None] | None = None
     _names: DigestNames | None = None  # that were written last
     _written: int = 0  # bytes
+    _agreed: int = 0  # bytes of the largest file, the same on all ranks: they compare at the same steps
     _equal_step: int = 0
     _diverged: set[tuple[int, str]] = field(default_factory=set)
     _processor: int = 0
@@ -96,7 +96,7 @@ class DigestRecorder:
         if self.on_divergence not in get_args(OnDivergence):
             known = ", ".join(get_args(OnDivergence))
             raise ValueError(f"on_divergence must be one of {known}, not {self.on_divergence!r}")
-        self._processor = derived_seed(*_processor_name(self.world.device).encode()) >> 1
+        self._processor = _hash(_processor_name(self.world.device).encode())
         self._equal_step = self.progress.step
         for optimizer in self._optimizers:
             optimizer.register_step_pre_hook(self._before_optimizer)
@@ -105,7 +105,7 @@ class DigestRecorder:
     def due(self) -> bool:
         """True within a step of which there will be digests."""
         every = self.interval
-        return every > 0 and (self.progress.step + 1) % (every << self._written // _MAX_BYTES) == 0
+        return every > 0 and (self.progress.step + 1) % (every << self._agreed // _MAX_BYTES) == 0
 
     def begin_step(self, sampler: ElasticSampler) -> None:
         """Note which samples the step uses."""
@@ -191,15 +191,17 @@ class DigestRecorder:
     ) -> tuple[Divergence | None, set[TensorKind]]:
         """What has diverged, and the kinds of which rank 0 has the same digests; all ranks find the same divergence."""
         if not self.replicated or self.world.size == 1:
+            self._agreed = self._written
             return None, set()
         own = [digests.get(kind, []) for kind in _COMPARED]
-        shape = derived_seed(*json.dumps([names.parameters, names.optimizer, *map(len, own)]).encode()) >> 1
-        rows = self._all_gather([shape, self._processor, *(_rolled(each) for each in own)])
+        shape = _hash(json.dumps([names.parameters, names.optimizer, *map(len, own)]).encode())
+        rows = self._all_gather([shape, self._processor, self._written, *(_rolled(each) for each in own)])
+        self._agreed = max(row[2] for row in rows)
         first, mine = rows[0], rows[self.world.rank]
-        same = {kind for index, kind in enumerate(_COMPARED, 2) if mine[0] == first[0] and mine[index] == first[index]}
+        same = {kind for index, kind in enumerate(_COMPARED, 3) if mine[0] == first[0] and mine[index] == first[index]}
         if self.world.rank == 0:
             same = set()
-        if all(row[2:] == first[2:] for row in rows) or any(row[0] != first[0] for row in rows):
+        if all(row[3:] == first[3:] for row in rows) or any(row[0] != first[0] for row in rows):
             self._equal_step = self.progress.step
             return None, same
         vectors = self._all_gather([digest for each in own for digest in each])
@@ -246,11 +248,11 @@ class DigestRecorder:
         states = [torch.get_rng_state()]
         if self.world.device.type == "cuda":
             states.append(torch.cuda.get_rng_state(self.world.device))
-        digest = hashlib.blake2b(repr(random.getstate()).encode(), digest_size=8)
+        others = repr(random.getstate()).encode()
         if (np := sys.modules.get("numpy")) is not None:
             kind, keys, *rest = np.random.get_state(legacy=True)
-            digest.update(keys.tobytes() + repr((kind, *rest)).encode())
-        return hexadecimal(_rolled([*_digests_in(states), int.from_bytes(digest.digest(), "big", signed=True)]))
+            others += keys.tobytes() + repr((kind, *rest)).encode()
+        return hexadecimal(_rolled([*_digests_in(states), _hash(others)]))
 
     def _parts(self) -> str | None:
         """One digest of scheduler and scaler; other parts may take long to give their state."""
@@ -261,7 +263,7 @@ class DigestRecorder:
         for name, part in others.items():
             state = part.state_dict()
             plain = json.dumps([name, state], skipkeys=True, default=_describe)
-            digests += [derived_seed(*plain.encode()), *_digests_in(state)]
+            digests += [_hash(plain.encode()), *_digests_in(state)]
         return hexadecimal(_rolled(digests))
 
     def _write(self, names: DigestNames, record: StepDigest) -> None:
@@ -298,7 +300,11 @@ def _describe(value: Any) -> str:
 
 def _rolled(digests: list[int]) -> int:
     """One signed 64-bit number for several, in their order."""
-    content = b"".join((digest & (1 << 64) - 1).to_bytes(8, "little") for digest in digests)
+    return _hash(pack(digests).encode())
+
+
+def _hash(content: bytes) -> int:
+    """A signed 64-bit number."""
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big", signed=True)
 
 

@@ -11,6 +11,7 @@ addition does not matter, so every device and number of threads finds the same d
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,6 +39,14 @@ def local_part(tensor: Tensor) -> Tensor | None:
     if isinstance(local, DTensor):
         local = local.to_local()
     return None if local.is_meta or local.layout is not torch.strided or local.is_quantized else local
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """The tensors in lists, tuples and dicts."""
+    if isinstance(value, Tensor):
+        return [value]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [tensor for item in items for tensor in tensors_in(item)]
 
 
 @dataclass(frozen=True, slots=True)
