@@ -1,10 +1,12 @@
 """What is planted, in which rank, and what the outcome must say: for the tests and ``tests/bench/mismatches.py``."""
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from e2e.waiting import until
 from faults.faulty_run import SCRIPTS, FaultyRun
 from rekindle.contract.run_dir.journal import RecordType
 
@@ -67,6 +69,38 @@ def begin(directory: Path, kind: str, *, reports: bool, warm: bool, **spec: Any)
         run = FaultyRun(directory / name, SCRIPT, mode, kind, warm=warm, max_failures=1, **spec)
     run.start()
     return run
+
+
+@dataclass(frozen=True, slots=True)
+class ShownStall:
+    """What was shown of a mismatch before it was over, or how the attempt ended where that came first."""
+
+    kind: str
+    seconds: float | None  # from the fault until it was shown
+    rank: int | None
+    sentence: str
+    ended: float | None  # seconds from the fault; None where the attempt has not ended soon
+
+    def row(self) -> str:
+        shown, ended = ("-" if each is None else f"{each:.1f}" for each in (self.seconds, self.ended))
+        return f"{shown} | {self.rank} | {self.sentence} | {ended}"
+
+
+def shown_stall(run: FaultyRun, kind: str, patience: float) -> ShownStall:
+    """Wait until a stall is shown, then ``patience`` seconds for the end of the attempt."""
+
+    def find(record: RecordType) -> Any:
+        return next(iter(run.records(record)), None)
+
+    until(lambda: find(RecordType.STALLED) or find(RecordType.ATTEMPT_ENDED), "a stall is shown", 900)
+    with suppress(AssertionError):
+        until(lambda: find(RecordType.ATTEMPT_ENDED), "the attempt has ended", patience)
+    stalled, ended = find(RecordType.STALLED), find(RecordType.ATTEMPT_ENDED)
+    text = run.log(0, attempt=1) + run.log(1, attempt=1)
+    began = float(re.findall(r"^guilty at ([\d.]+)$", text, re.MULTILINE)[0]) if kind != "run_break" else None
+    shown = None if stalled is None or began is None else stalled.at - began
+    rank, sentence = (stalled.rank, stalled.sentence) if stalled else (ended.outcome.rank, ended.outcome.message)
+    return ShownStall(kind, shown, rank, sentence, None if ended is None or began is None else ended.at - began)
 
 
 def verdicts(run: FaultyRun, kinds: tuple[str, ...]) -> list[Verdict]:

@@ -117,10 +117,10 @@ def noticed_after(world, detector=None):
 @pytest.mark.parametrize(
     ("world", "noticed"),
     [
-        (lambda second: [sample(step=min(second, 20), in_collective=True), sample(1, step=min(second, 20))], 29),
+        (lambda second: [sample(step=min(second, 20), in_collective=True), sample(1, step=min(second, 20))], 27),
         (lambda second: [sample(step=min(second, 20)), sample(1, step=min(second, 20))], 29),  # a third of 25 s
         (lambda second: [sample(step=min(second // 8, 20), in_collective=True)] * 2, 160 + 16),
-        (lambda second: [sample(phase=None, collectives=min(second, 9), in_collective=second > 9)], 19),
+        (lambda second: [sample(phase=None, collectives=min(second, 9), in_collective=second > 9)], 16),
         (lambda second: [sample(phase=None, output=min(second, 9))], 109),  # silent: a third of 300 s
         (lambda second: [sample(step=second, state="T" if second == 20 else "S")], 20),
         (lambda second: [sample(step=second)], None),

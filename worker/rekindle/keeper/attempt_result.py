@@ -121,6 +121,7 @@ class Culprit:
     file: str | None = None  # of the innermost line of the user's own code
     line: int | None = None
     may_end: bool = False  # what the rank does: nothing shows that it waits for another rank or loops without end
+    is_certain: bool = False  # all ranks wait in collectives that can never complete
 
 
 @dataclass(frozen=True, slots=True)

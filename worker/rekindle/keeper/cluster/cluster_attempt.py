@@ -14,7 +14,7 @@ from rekindle.contract.run_dir.script_files import Observations
 from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt.shutdown import EXIT_GRACE, FAILURE_GRACE, ROOT_CAUSE_GRACE, SIGTERM_GRACE, STOP_GRACE
 from rekindle.keeper.attempt_result import AttemptResult, Culprit, Ending, Hang, read_rank_result, read_steps
-from rekindle.keeper.buffered_journal import BufferedJournal
+from rekindle.keeper.buffered_journal import BufferedJournal, journal_time
 from rekindle.keeper.cluster import messages
 from rekindle.keeper.cluster.attempt_nodes import ClusterUsage, NodeReport, Participant, Participants, merge
 from rekindle.keeper.cluster.nodes import Node, Nodes
@@ -56,7 +56,7 @@ class ClusterAttempt:
         self._running_since = float("inf")  # seconds of CLOCK_MONOTONIC
         self._hang: Hang | None = None
         self._waits_longer = False  # what the ranks wait for may end
-        self._shown = ShownStall()
+        self._shown = ShownStall(waits_for_limit=plan.spec.hang_timeout is not None)
         self._missing_peer: Culprit | None = None
 
     def run(self) -> AttemptResult:
@@ -172,16 +172,27 @@ class ClusterAttempt:
             return False
         if not (found := self._agreeing(lambda each: each.seconds is not None)):
             self._waits_longer = False
-            return False
+            return self._is_certain_hang()
         seconds = max(each.seconds or 0.0 for each in found)
         if self._waits_longer and seconds < self._plan.long_timeout:
             return False
-        hang = explain_hang(seconds, self._observe(messages.Sampling.HANG), self._plan.spec.hang_timeout)
+        hang = self._explain(seconds)
         if hang.may_end and seconds < self._plan.long_timeout:
             self._waits_longer = True
             return False
         self._hang = hang
         return True
+
+    def _is_certain_hang(self) -> bool:
+        if (stall := self._shown.stall) is None or not self._shown.is_certain:
+            return False
+        hang = self._explain(journal_time() - stall.since)
+        self._shown.confirm(hang.culprit)
+        self._hang = hang if self._shown.is_certain else None
+        return self._hang is not None
+
+    def _explain(self, seconds: float) -> Hang:
+        return explain_hang(seconds, self._observe(messages.Sampling.HANG), self._plan.spec.hang_timeout)
 
     def _agreeing(self, is_such: Callable[[messages.NodeStalled], bool]) -> list[messages.NodeStalled]:
         """The reports that are such, if all nodes with ranks have sent one, or one names a rank stopped by a signal."""

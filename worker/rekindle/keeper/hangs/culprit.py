@@ -48,6 +48,12 @@ class RankObservation:
         return not self.frames and (self.kernel_call or "").startswith("futex")
 
     @property
+    def in_collective(self) -> bool:
+        """True where its recorder and its stack, if there is one, show that it waits in a collective."""
+        called = self.answers and self.sample.in_collective and bool(self.history)
+        return called and (not self.frames or self.waits or waits_for_peers(self.frames))
+
+    @property
     def may_end(self) -> bool:
         """True where nothing shows that it waits for another rank or loops: a sleep, a lock or an upload may end."""
         waits = waits_for_peers(self.frames) if self.frames else self.answers and self.sample.in_collective
@@ -120,7 +126,8 @@ def _find_culprit(world: Sequence[RankObservation], finished: Sequence[FinishedR
         return _attribute_lag(missing[0], world)
     may_end = all(rank.may_end for rank in world)
     if finished:
-        return replace(_attribute_to_finished(finished[0], world), may_end=may_end)
+        certain = all(rank.in_collective and rank.history[-1].in_default_group for rank in world)
+        return replace(_attribute_to_finished(finished[0], world), may_end=may_end, is_certain=certain)
     if len(suspects := [rank for rank in world if rank.exceptions]) == 1:
         return _attribute(suspects[0], "waits for the others")
     if deviating is not None:
@@ -179,11 +186,18 @@ def _deviating(world: Sequence[RankObservation]) -> Culprit | None:
         missing = [rank for rank in ranks if rank.is_missing]
         suspect = (missing or ranks)[0]
         return _attribute_lag(suspect, world) if missing or len(ranks) == 1 else None
+    certain = found.is_certain and _wait_in(world, {found.made, found.expected})
     if not ranks:
-        return _mismatch(world, found.made, found.expected)
+        return replace(_mismatch(world, found.made, found.expected), is_certain=certain)
     others = [number for number in found.ranks if number != ranks[0].sample.rank]
     more = f" (so did {', '.join(f'rank {number}' for number in others)})" if others else ""
-    return _attribute_call(ranks[0], found.made, f" where the others called {describe(found.expected)}{more}")
+    call = _attribute_call(ranks[0], found.made, f" where the others called {describe(found.expected)}{more}")
+    return replace(call, is_certain=certain)
+
+
+def _wait_in(world: Sequence[RankObservation], calls: set[Collective]) -> bool:
+    """Whether all ranks wait in collectives, among them ``calls``: a mismatch that has completed does no harm."""
+    return all(rank.in_collective for rank in world) and calls <= {rank.history[-1] for rank in world}
 
 
 def _mismatch(world: Sequence[RankObservation], one: Collective, other: Collective) -> Culprit:

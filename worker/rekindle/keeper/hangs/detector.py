@@ -97,7 +97,7 @@ class HangDetector:
         self._stragglers, self._waits = StragglerDetector(), WaitShares()
         self._dead_loops = DeadLoopDetector(code)
         self.straggler_events: list[StragglerEvent] = []  # of the latest ``poll``
-        self._shown = ShownStall()
+        self._shown = ShownStall(waits_for_limit=limit is not None)
         self.stall_changed = False  # by the latest ``poll``
         self._latest: dict[int, RankSample] = {}
         self._phases = defaultdict[int, deque[str | None]](lambda: deque(maxlen=_MAX_PHASES))  # not taken yet
@@ -111,9 +111,14 @@ class HangDetector:
     def poll(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> Hang | None:
         """Sample the running ranks if that is due. ``wait`` lets the keeper handle events meanwhile."""
         all_ranks = list(ranks)
-        if (stalled := self.stalled(all_ranks)) is None:
+        stalled = self.stalled(all_ranks)
+        if stalled is None and not self._shown.is_certain:
             return None
-        hang = explain_hang(stalled, self.observe_hang(all_ranks, wait), self._stall.limit)
+        seconds = stalled or self.stall_times()[0] or 0.0
+        hang = explain_hang(seconds, self.observe_hang(all_ranks, wait), self._stall.limit)
+        if stalled is None:
+            self._shown.confirm(hang.culprit)
+            return hang if self._shown.is_certain else None
         if hang.may_end and stalled < self._long_timeout:  # the stacks have shown what no recorder did
             self._stall.min_timeout = self._long_timeout
             return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from rekindle.contract.rank_traces import Collective
 
 _MAX_CONTEXT = 300  # collectives before the one in question that are compared
+_OF_EQUAL_SHAPES = {"all_reduce", "broadcast", "reduce"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,13 @@ class Deviation:
     ranks: list[int]
     made: Collective | None
     expected: Collective
+
+    @property
+    def is_certain(self) -> bool:
+        """True where both can never complete: some collectives, as all_to_all, have other shapes on every rank."""
+        if self.made is None or (self.made.group, self.made.number) != (self.expected.group, self.expected.number):
+            return False
+        return self.made.operation != self.expected.operation or self.made.operation in _OF_EQUAL_SHAPES
 
 
 def describe(one: Collective) -> str:

@@ -22,7 +22,7 @@ from rekindle.keeper.rank_processes.probe import RankSample
 
 MIN_TIMEOUT = 25.0  # seconds, unless the user sets another
 STOPPED_TIMEOUT = 5.0  # seconds for which a rank is stopped by a signal; nothing of it runs meanwhile
-NOTICEABLE = 10.0  # seconds without progress that are shown, see ``is_noticeable``
+NOTICEABLE = 7.0  # seconds without progress that are shown, see ``is_noticeable``
 STEP_FACTOR = 20.0  # times the median step
 SLOWEST_FACTOR = 3.0  # times the slowest step so far
 SLOW_PHASE_FACTOR = 10.0  # restoring, evaluating, saving and the first step take longer, within reason
@@ -110,16 +110,17 @@ class StallDetector:
     def is_noticeable(self, now: float) -> bool:
         """Whether a person should be shown that there is no progress, long before it counts as a hang.
 
-        That is a third of the timeout, or ten seconds and twice the slowest step where ranks wait for another that
-        neither computes nor is in a slow phase.
+        That is a third of the timeout, or seven seconds and twice the slowest step where ranks wait for another that
+        neither computes nor is in a slow phase, or all wait in collectives.
         """
         if self._progressed_at is None:
             return False
         seconds, least = now - self._progressed_at, self._usual_timeout(now) / 3
         learned = self._step is None or max(self._steps_observed, self.before.steps) >= MIN_STEPS
-        waits = any(sample.in_collective for sample in self._world)
-        if waits and learned and not self._computed_recently(now) and not self._is_slow():
-            least = min(least, max(NOTICEABLE, 2 * max(self.before.slowest, self._slowest)))
+        waits, all_wait = (each(sample.in_collective for sample in self._world) for each in (any, all))
+        if waits and (all_wait or (learned and not self._computed_within(NOTICEABLE - 1, now) and not self._is_slow())):
+            known = NOTICEABLE if learned else 3 * NOTICEABLE
+            least = min(least, max(known, 2 * max(self.before.slowest, self._slowest)))
         return seconds >= least or self._stopped_at is not None
 
     def times(self, now: float) -> tuple[float, float]:
@@ -136,10 +137,12 @@ class StallDetector:
 
     def _usual_timeout(self, now: float) -> float:
         slow = SLOW_PHASE_FACTOR if self._is_slow() else 1.0
-        return self._step_timeout() * slow * (COMPUTING_FACTOR if self._computed_recently(now) else 1.0)
+        return (
+            self._step_timeout() * slow * (COMPUTING_FACTOR if self._computed_within(COMPUTING_SECONDS, now) else 1.0)
+        )
 
-    def _computed_recently(self, now: float) -> bool:
-        return self._computed_at is not None and now - self._computed_at <= COMPUTING_SECONDS
+    def _computed_within(self, seconds: float, now: float) -> bool:
+        return self._computed_at is not None and now - self._computed_at <= seconds
 
     def _step_timeout(self) -> float:
         if self.limit is not None:
