@@ -78,10 +78,10 @@ class BareRun:
 class ServedRun:
     """A job of a running server."""
 
-    def __init__(self, directory: Path, args: list[str], client: Client) -> None:
+    def __init__(self, directory: Path, args: list[str], client: Client, *, standby: bool = False) -> None:
         self.steps, self._client = Steps(directory), client
         body = {"script": SCRIPT.name, "code": {"path": str(SCRIPT.parent)}, "args": args, "ranks": 2, "device": "cpu"}
-        self._job = client.submit({**body, "env": {"BENCH_DIR": str(directory)}})["id"]
+        self._job = client.submit({**body, "standby": standby, "env": {"BENCH_DIR": str(directory)}})["id"]
 
     def alive(self) -> bool:
         return self._client.job(self._job)["state"] not in ("succeeded", "failed", "cancelled")

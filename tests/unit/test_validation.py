@@ -42,6 +42,11 @@ def test_a_sound_submission_breaks_no_rule_and_an_absolute_script_brings_its_dir
     assert submission.code_dir == code
 
 
+def test_standby_ranks_need_a_warm_start_on_this_machine(code):
+    assert broken(asked(code, standby=True)) == []
+    assert broken(asked(code, standby=True, warm=False)) == [("standby", "needs a warm start")]
+
+
 def test_a_missing_script_is_refused_with_its_neighbours(code):
     error = the_error(asked(code, target="tran.py"))
     assert (error.field, error.value, error.hint) == ("script", "tran.py", "found there: train.py")

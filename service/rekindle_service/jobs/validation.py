@@ -33,6 +33,7 @@ def validate(submission: Submission, placement: Placement, job_exists: Callable[
         *_text_rules(submission),
         *_placeholder_rules(submission),
         *_pattern_rules(submission),
+        *_standby_rules(submission),
         *placement_errors(placement),
         *_dependency_rules(submission, job_exists),
     ]
@@ -138,6 +139,14 @@ def _placeholder_rules(submission: Submission) -> Iterator[FieldError]:
             if text.startswith("{exists:"):
                 hint = "it must be an argument of its own in on_restart, which is then passed only if the file exists"
             yield FieldError(field, rule, text, hint)
+
+
+def _standby_rules(submission: Submission) -> Iterator[FieldError]:
+    spec = submission.spec
+    if spec.standby and spec.slurm is not None:
+        yield FieldError("standby", "must not be set for a job on Slurm", True, "omit it")
+    elif spec.standby and not spec.warm:
+        yield FieldError("standby", "needs a warm start", True, "omit warm=false (--cold)")
 
 
 def _pattern_rules(submission: Submission) -> Iterator[FieldError]:

@@ -63,7 +63,11 @@ def main() -> None:
     parser.add_argument("--model", choices=["small", "resnet18"], default="small")
     parser.add_argument("--every", type=int, default=1, help="steps between snapshots")
     parser.add_argument("--pause", type=float, default=0.05)
+    parser.add_argument(
+        "--start", type=float, default=0, help="seconds of imports and indexing before the first effect"
+    )
     options = parser.parse_args()
+    time.sleep(options.start)
     dist.init_process_group("gloo")
     directory = Path(os.environ.get("REKINDLE_SNAPSHOT_DIR", os.environ["BENCH_DIR"]))
     Trainer(directory / "snapshot.pt", options).train()

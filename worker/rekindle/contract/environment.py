@@ -1,10 +1,11 @@
 """Every environment variable that crosses a process boundary, and what must not be inherited."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from rekindle.contract.connection_owner import NodePeers
 from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
@@ -26,6 +27,7 @@ NODE = "REKINDLE_NODE"  # number of the machine in the attempt, from 0, of a job
 NODE_PEERS = "REKINDLE_NODE_PEERS"  # the machines from which ranks accept connections, of a job on several machines
 HOST = "REKINDLE_HOST"  # name of the machine in the cluster, of a job on a cluster
 NODE_PLAN = "REKINDLE_NODE_PLAN"  # of an agent on a cluster only: its ``NodePlan`` as JSON
+STANDBY = "REKINDLE_STANDBY"  # of a rank whose attempt has not begun: the pipes of all, by local rank
 USED_CUDA = "REKINDLE_USED_CUDA"  # of a rank that has replaced itself: the module for which
 FAILURE_STATS = "REKINDLE_PAST_FAILURES"  # number of failures so far, and seconds that the ranks have run
 PRIVATE_TMP = "REKINDLE_KEEPER_TMP"  # of the keeper only: the directory that it makes, and removes at its end
@@ -81,11 +83,14 @@ EVENT = "REKINDLE_EVENT"  # type of the event, of a command that is notified
 EVENT_ID = "REKINDLE_EVENT_ID"  # id of the event, likewise
 EVENT_JSON = "REKINDLE_EVENT_JSON"  # the event as JSON, likewise
 
+READ_LATE = frozenset({GENERATION, FAILURE_STATS})
+"""Variables of an attempt that only ``RankEnv`` needs, which a rank in standby does not read before its attempt."""
+
 SET_BY_REKINDLE = frozenset(
     {
         *(JOB_ID, RUN_DIR, SNAPSHOT_DIR, ATTEMPT, GENERATION, SNAPSHOT_POLICY, FAILURE_STATS),
         *(DIGEST_INTERVAL, LAST_STEP, RECORD_STEP),
-        *(DEVICES_PER_RANK, SLOTS, AFFINITY, GPU_SHARE, NODE, NODE_PEERS, HOST, NODE_PLAN, USED_CUDA),
+        *(DEVICES_PER_RANK, SLOTS, AFFINITY, GPU_SHARE, NODE, NODE_PEERS, HOST, NODE_PLAN, STANDBY, USED_CUDA),
         *(PRIVATE_TMP, ENV_FILES),
         *(ARRAY_INDEX, EVENT, EVENT_ID, EVENT_JSON),
     }
@@ -121,8 +126,12 @@ class RankEnv:
     record_step: int | None = None
     group_rank: int = 0  # number of the torchrun agent that started this rank, one on each machine
 
+    AUDIT_EVENT: ClassVar[str] = "rekindle.environment"
+
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Self:
+        """Read it from the ``environment``; a rank in standby then waits until it is that of its attempt."""
+        sys.audit(cls.AUDIT_EVENT)
         run_dir = environment.get(RUN_DIR)
         snapshot_dir = environment.get(SNAPSHOT_DIR)
         return cls(

@@ -29,16 +29,19 @@ _LOOK_SECONDS = 3.0
 """Time for the keeper to sample the other ranks when gloo or a watchdog has aborted one: another has caused that."""
 
 
-def run_warm(argv: list[str], latch: int, *, cluster: bool = False) -> None:
+def run_warm(argv: list[str], latch: int, *, cluster: bool = False, standby: Path | None = None) -> None:
     """Run torchrun up to the start of its ranks, and wait there until the pipe ``latch`` brings its attempt.
 
-    An agent of a ``cluster`` waits before its rendezvous.
+    An agent of a ``cluster`` waits before its rendezvous. With ``standby``, a directory for torchrun's files, the ranks
+    start at once and wait by themselves.
     """
     from torch.distributed.elastic.multiprocessing import api
 
-    from rekindle.keeper.torchrun.latch import LatchedLogs
+    from rekindle.keeper.torchrun.latch import LatchedLogs, StandbyLogs
 
     api._wrap = _without_waiting(api._wrap)
+    if standby is not None:
+        _run_and_exit(argv, StandbyLogs(latch, str(standby)))
     logs = LatchedLogs(latch)
 
     def await_plan() -> NodePlan:

@@ -16,11 +16,17 @@ from rekindle.keeper.agent import replace_where_cuda_is_lost, report_exit
 NAME = "rekindle-agent"
 
 
-def run_warm(latch: int) -> None:
-    """Wait until the pipe ``latch`` brings the attempt, then fork the rank. Does not return."""
-    from rekindle.keeper.torchrun.latch import wait_for_attempt
+def run_warm(latch: int, *, standby: bool = False) -> None:
+    """Wait until the pipe ``latch`` brings the attempt, then fork the rank. Does not return.
 
-    wait_for_attempt(latch)
+    With ``standby`` the rank is forked at once and waits by itself.
+    """
+    from rekindle.keeper.torchrun.latch import pass_on, wait_for_attempt
+
+    if standby:
+        pass_on(latch, 1)
+    else:
+        wait_for_attempt(latch)
     _run_and_exit(_fork)
 
 

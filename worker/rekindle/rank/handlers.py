@@ -81,8 +81,8 @@ def open_debug_server(rank_dir: RankDir, rank: int, code: Path) -> None:
 
     Torch's server answers from a thread of its own, also while a collective blocks the script. In a fresh interpreter
     (a cold attempt) the script imports torch, after it has set what torch reads at import; an audit hook sees that,
-    since an import changes nothing for the script where a hook in ``sys.meta_path`` would. Call it before the rank's
-    output is captured, since the server announces itself on stderr. It also answers about the ``rank``'s exceptions.
+    since an import changes nothing for the script where a hook in ``sys.meta_path`` would. What the
+    server announces on stderr is dropped. It also answers about the ``rank``'s exceptions.
     """
 
     def listen() -> None:
@@ -93,7 +93,7 @@ def open_debug_server(rank_dir: RankDir, rank: int, code: Path) -> None:
                 _save_collectives_before_abort(rank_dir)
 
     if _C10D in sys.modules:
-        with suppress(AttributeError):  # of a torch that has none
+        with suppress(AttributeError), _stderr_dropped():  # of a torch that has none
             listen()
         return
     rank_pid = os.getpid()

@@ -17,18 +17,39 @@ from rekindle.contract.files import NO_SPACE_ERRNOS
 from rekindle.contract.job import JobSpec
 from rekindle.contract.run_dir.paths import RankDir
 
+_PIECE = 1 << 20  # bytes
 _MAIN = multiprocessing.current_process()  # the warm agent has imported this module before it forks
 
 
-def capture_output(rank_dir: RankDir) -> None:
-    """Point file descriptors 1 and 2, and ``sys.stdout`` and ``sys.stderr`` on them, at the rank's log files."""
-    for fd, stream in ((1, "stdout"), (2, "stderr")):
-        log = os.open(rank_dir.log(stream), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(log, fd)
-        os.close(log)
+_STREAMS = ((1, "stdout"), (2, "stderr"))
+
+
+def capture_output(rank_dir: RankDir | None) -> None:
+    """Point file descriptors 1 and 2, and ``sys.stdout`` and ``sys.stderr`` on them, at the rank's log files.
+
+    Without ``rank_dir`` they collect in memory what ``move_output`` writes there.
+    """
+    for fd, stream in _STREAMS:
+        file = os.memfd_create(stream) if rank_dir is None else _open_log(rank_dir, stream)
+        os.dup2(file, fd)
+        os.close(file)
     errors = "strict" if sys.__stdout__ is None else sys.__stdout__.errors  # another where no locale is set
     sys.stdout = sys.__stdout__ = _unbuffered(1, errors)  # type: ignore[misc]  # as the interpreter starts
     sys.stderr = sys.__stderr__ = _unbuffered(2, "backslashreplace")  # type: ignore[misc]  # as above
+
+
+def move_output(rank_dir: RankDir) -> None:
+    """Continue in the rank's log files what was collected in memory; the objects on it stay, as a script has them."""
+    for fd, stream in _STREAMS:
+        log, size = _open_log(rank_dir, stream), os.fstat(fd).st_size
+        for begin in range(0, size, _PIECE):
+            os.write(log, os.pread(fd, min(_PIECE, size - begin), begin))
+        os.dup2(log, fd)
+        os.close(log)
+
+
+def _open_log(rank_dir: RankDir, stream: str) -> int:
+    return os.open(rank_dir.log(stream), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
 def flush_open_files() -> None:

@@ -31,7 +31,7 @@ from rekindle.contract.processes import (
 from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir, RunDir
-from rekindle.contract.run_dir.placeholders import read_arguments
+from rekindle.contract.run_dir.placeholders import attempt_arguments, read_arguments
 from rekindle.contract.run_dir.rank_records import RankDone, RankState, RankStatus
 from rekindle.rank import distributed_hooks
 from rekindle.rank.distributed_hooks import leave_agent_store_to_this_rank
@@ -50,8 +50,10 @@ from rekindle.rank.rank_process import (
     bind_to_cores,
     capture_output,
     flush_open_files,
+    move_output,
     reset_multiprocessing,
 )
+from rekindle.rank.standby import Standby
 
 EXIT_LIMIT = 120.0  # seconds; the upload of a tracker may take long
 _EXIT_QUIET = 5.0  # seconds for which exit functions usually take no longer
@@ -70,16 +72,16 @@ def main() -> None:
     if used_cuda is not None:  # a fresh interpreter in place of a fork, whose descriptors the script must not inherit
         for fd in open_descriptors() - {0, 1, 2}:
             os.set_inheritable(fd, False)
-    _become_a_rank(env, env.rank_dir, env.run_dir.code)
+    standby = Standby.from_environment(env)
+    _become_a_rank(env, env.run_dir.code)
     spec = JobSpec.from_json(json.loads(env.run_dir.spec.read_bytes()))
     bind_to_cores(env)
     announce_share(spec)
     record = _Record(env, env.run_dir, env.rank_dir, spec, used_cuda and _FRESH.format(module=used_cuda))
-    record.started()
     rank_pid = os.getpid()
-    track_files(env.run_dir, env.rank_dir)
-    arguments = read_arguments(env.run_dir, env.attempt)
-    error = _run_target(spec if arguments is None else replace(spec, args=arguments), env.run_dir.code)
+    begin = partial(_begin, env, env.rank_dir, env.run_dir, record)
+    arguments = _begin_or_stand_by(standby, begin, env, spec)
+    error = _run_target(spec if arguments is None else replace(spec, args=arguments), env.run_dir.code, standby)
     code = exit_code(error)
     if os.getpid() != rank_pid:  # a child that the script forked reached the script's end: it is no rank
         _leave(error, code)
@@ -100,22 +102,17 @@ def main() -> None:
     end()
 
 
-def _become_a_rank(env: RankEnv, rank_dir: RankDir, code: Path) -> None:
+def _become_a_rank(env: RankEnv, code: Path) -> None:
     """Reset what the agent has set in this process, and end it when the agent ends."""
     die_with_parent(os.getppid())
     forbid_core_dumps()
     set_process_name(f"rank {env.rank}")
     if os.getsid(0) != os.getpid():
         os.setsid()
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGIO):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    rank_dir.root.mkdir(parents=True, exist_ok=True)
-    open_debug_server(rank_dir, env.rank, code)
     record_thread_exceptions(env.rank, code)
-    capture_output(rank_dir)
-    register_stack_dump(rank_dir)
-    install_fault_handler(rank_dir)
     os.environ.update(tracker_environment(env, os.environ))
     reset_multiprocessing()
     leave_agent_store_to_this_rank()
@@ -123,13 +120,44 @@ def _become_a_rank(env: RankEnv, rank_dir: RankDir, code: Path) -> None:
     gc.freeze()  # what is loaded already stays shared with the keeper, and is not the script's
 
 
-def _run_target(spec: JobSpec, code: Path) -> BaseException | None:
+def _begin(
+    env: RankEnv, rank_dir: RankDir, run_dir: RunDir, record: "_Record", write_logs: Callable[[RankDir], None]
+) -> None:
+    """Become a rank of the attempt, which has begun."""
+    rank_dir.root.mkdir(parents=True, exist_ok=True)
+    open_debug_server(rank_dir, env.rank, run_dir.code)
+    write_logs(rank_dir)
+    register_stack_dump(rank_dir)
+    install_fault_handler(rank_dir)
+    record.started()
+    track_files(run_dir, rank_dir)
+
+
+def _begin_or_stand_by(
+    standby: Standby | None, begin: Callable[[Callable[[RankDir], None]], None], env: RankEnv, spec: JobSpec
+) -> list[str] | None:
+    """Arguments of the script, None for those of the ``spec``; the attempt has begun, or will at its first effect."""
+    if env.run_dir is None:
+        return None
+    if standby is None:
+        begin(capture_output)
+        return read_arguments(env.run_dir, env.attempt)
+    capture_output(None)
+    arguments = attempt_arguments(spec, env.run_dir, env.attempt)
+    standby.watch(partial(begin, move_output), arguments)
+    return arguments
+
+
+def _run_target(spec: JobSpec, code: Path, standby: Standby | None = None) -> BaseException | None:
     """Run the script; returns the exception that ended it, SystemExit among them."""
+    rank_pid = os.getpid()
     try:
         run_target(spec, code)
     except BaseException as error:  # noqa: BLE001  # every way to end is handled by the caller
         return error
     finally:
+        if standby is not None and os.getpid() == rank_pid:
+            standby.hold()  # it has ended without an effect
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a data loader's handler raises where a worker's death finds us
     return None
 
@@ -204,6 +232,7 @@ class _Record:
         )
 
     def started(self) -> None:
+        self._first = replace(self._first, started_monotonic=time.monotonic())
         self._write(self._first)
         self._notify(MessageType.RANK_STARTED)
 

@@ -148,11 +148,18 @@ class RunDir:
         return Path(tempfile.gettempdir()) / f"rekindle-{self.root.name}-{path_digest(self.root)}"
 
     launches = _Child("launches")  # of a job on a cluster
+    standby = _Child(
+        "standby"
+    )  # of the ranks that wait for the next attempt, emptied before each; torchrun's files, too
     attempts = _Child("attempts")
 
     def control_of(self, node: int | None) -> Path:
         """The FIFO of one node's keeper: a FIFO does not reach across machines. None: of a job on one machine."""
         return self.control if node is None else self.root / f"control-{node}"
+
+    def standby_rank(self, rank: int) -> Path:
+        """``HeldRank`` as JSON, by the rank itself, once it waits at its first effect."""
+        return self.standby / f"{rank}.json"
 
     def launch(self, number: int) -> LaunchDir:
         return LaunchDir(self.launches / str(number))

@@ -4,6 +4,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+from rekindle.contract.environment import ATTEMPT
 from rekindle.contract.files import has_free_space
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.json_records import read_record
@@ -32,6 +33,7 @@ from rekindle.keeper.rank_processes.kernel_log import driver_messages
 from rekindle.keeper.torchrun.agent_launcher import AgentLauncher
 
 LAUNCH_TIMEOUT = 600.0  # seconds for all ranks to start: a cold start imports torch from whatever disk it is on
+STANDBY_DELAY = 30.0  # seconds after which the next ranks are started in standby, if these have not worked before
 STARTUP_QUIET = 0.5  # seconds after the start of the ranks in which the keeper leaves them the processor
 
 
@@ -127,12 +129,19 @@ class RunningAttempt:
                     self._record(RecordType.STALLED, **({"sentence": None} if stall is None else stall.fields()))
                 if time.monotonic() > self._processes.running_since + STARTUP_QUIET:
                     if self._plan.warm:
-                        self._launcher.prefork(self._plan.number + 1)
+                        self._launcher.prefork(self._plan.number + 1, self._environment_of_next())
                     self._usage.sample_if_due(self._ranks, self._detector.take_activity)
                     if self._script is not None:
                         self._tensorboard.copy_if_due(self._other_ranks())
                         self._script.observe_if_due()
         return ending
+
+    def _environment_of_next(self) -> dict[str, str] | None:
+        """What the next attempt's ranks have from now on, if they are to wait in standby: once these do their work."""
+        started = time.monotonic() > self._processes.running_since + STANDBY_DELAY or self._detector.works
+        if not self._plan.spec.standby or self._plan.node is not None or not started:
+            return None
+        return {**self._plan.environment, ATTEMPT: str(self._plan.number + 1)}
 
     def _find_hang(self) -> None:
         self._hang = self._detector.poll(self._ranks, self._handle_events)

@@ -191,6 +191,11 @@ class HangDetector:
         return Activity(ranks, self._stall.timeout(now), self._stall.without_progress(now))
 
     @property
+    def works(self) -> bool:
+        """True once ranks have finished a step or called a collective, by the latest sample."""
+        return any(sample.step or sample.total_collectives for sample in self._latest.values())
+
+    @property
     def is_stopped(self) -> bool:
         """True where a rank is stopped by a signal, by the latest sample: it holds up all others, wherever they are."""
         return any(sample.state == "T" for sample in self._latest.values())

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 import traceback
@@ -11,9 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import rekindle.rank
+from rekindle.contract.environment import READ_LATE
 from rekindle.contract.job_options import LaunchMode
 from rekindle.contract.processes import die_with_parent, set_process_name
+from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.placeholders import read_arguments
+from rekindle.contract.run_dir.standby_world import HeldRank
 from rekindle.keeper import process_agent
 from rekindle.keeper.agent import run_warm
 from rekindle.keeper.torchrun.node_plan import NodePlan, loopback_interfaces, node_environment
@@ -21,11 +26,12 @@ from rekindle.keeper.torchrun.node_plan import NodePlan, loopback_interfaces, no
 
 @dataclass(frozen=True, slots=True)
 class _Standby:
-    """An agent that waits at its latch."""
+    """An agent that waits at its latch; with ``environment``, also its ranks, which run the script by that."""
 
     attempt: int
     pid: int
     latch: int  # pipe's writing end
+    environment: dict[str, str] | None = None
 
 
 class AgentLauncher:
@@ -61,12 +67,12 @@ class AgentLauncher:
 
     def start_warm(self, attempt: int, environment: dict[str, str], plan: NodePlan | None = None) -> int:
         """Release the agent that waits for ``attempt``, or a new one; its pid."""
-        if self._standby is None or self._standby.attempt != attempt or not _runs(self._standby.pid):
+        environment = {**_attempt_environment(plan), **environment}
+        if self._standby is None or self._standby.attempt != attempt or not self._is_ready(self._standby, environment):
             self.discard()
             self._standby = self._fork(attempt)
         agent, self._standby = self._standby, None
         attempt_dir = self._run_dir.attempt(attempt)
-        environment = {**_attempt_environment(plan), **environment}
         log = attempt_dir.agent_log_of(_node(plan))
         begin = [environment, str(log), str(attempt_dir.root / "torchrun")]  # read by ``LatchedLogs``
         with suppress(BrokenPipeError), os.fdopen(agent.latch, "wb") as latch:  # killed just now: it ends the attempt
@@ -90,11 +96,41 @@ class AgentLauncher:
         finally:
             os.close(log)
 
-    def prefork(self, attempt: int) -> None:
-        """Have an agent ready for ``attempt``, which then only has to fork the ranks; none where a fork fails."""
+    def prefork(self, attempt: int, environment: dict[str, str] | None = None) -> None:
+        """Have an agent ready for ``attempt``, which then only has to fork the ranks; none where a fork fails.
+
+        With ``environment``, as far as it is known before, the ranks are forked as well, and run the script up to its
+        first effect.
+        """
+        if environment is not None and self._standby is not None and self._standby.environment is None:
+            self.discard()
         if self._standby is None:
             with suppress(OSError):
-                self._standby = self._fork(attempt)
+                known = None if environment is None else {**_attempt_environment(None), **environment}
+                self._standby = self._fork(attempt, known)
+
+    def _is_ready(self, agent: _Standby, environment: dict[str, str]) -> bool:
+        """Whether the ranks, if they wait, may continue in the attempt with this ``environment``."""
+        if not _runs(agent.pid):
+            return False
+        if agent.environment is None:
+            return True
+        differing = {
+            name for name in environment | agent.environment if environment.get(name) != agent.environment.get(name)
+        }
+        if not differing <= READ_LATE:
+            return self._say(f"{', '.join(sorted(differing - READ_LATE))} changed")
+        ranks = [read_record(self._run_dir.standby_rank(rank), HeldRank) for rank in range(self._world_size)]
+        if any(rank is None for rank in ranks):
+            return self._say("a rank has not come to its first effect")
+        if any(rank is not None and rank.arguments != read_arguments(self._run_dir, agent.attempt) for rank in ranks):
+            return self._say("the arguments changed")
+        changed = next((path for rank in ranks if rank is not None and (path := rank.changed()) is not None), None)
+        return changed is None or self._say(f"{changed} has changed")
+
+    def _say(self, reason: str) -> bool:
+        print(f"standby world discarded: {reason}", file=sys.stderr, flush=True)  # noqa: T201  # the keeper's log
+        return False
 
     def discard(self) -> None:
         """Kill the waiting agent, if there is one."""
@@ -106,8 +142,12 @@ class AgentLauncher:
             os.waitpid(self._standby.pid, 0)
         self._standby = None
 
-    def _fork(self, attempt: int) -> _Standby:
+    def _fork(self, attempt: int, environment: dict[str, str] | None = None) -> _Standby:
+        """``environment``: see ``prefork``."""
         keeper = os.getpid()
+        if environment is not None:
+            shutil.rmtree(self._run_dir.standby, ignore_errors=True)
+            self._run_dir.standby.mkdir()
         reader, writer = os.pipe()
         try:
             pid = os.fork()
@@ -125,15 +165,17 @@ class AgentLauncher:
                 signal.set_wakeup_fd(-1)
                 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                     signal.signal(number, signal.SIG_DFL)
+                os.environ.update(environment or {})
                 if self._is_process:
-                    process_agent.run_warm(reader)
-                run_warm(self._argv(attempt, warm=True), reader, cluster=self._cluster)
+                    process_agent.run_warm(reader, standby=environment is not None)
+                standby = None if environment is None else self._run_dir.standby
+                run_warm(self._argv(attempt, warm=True), reader, cluster=self._cluster, standby=standby)
             except BaseException:  # noqa: BLE001  # nothing may return into the keeper's own code
                 traceback.print_exc()
             finally:
                 os._exit(1)
         os.close(reader)
-        return _Standby(attempt, pid, writer)
+        return _Standby(attempt, pid, writer, environment)
 
     def _argv(self, attempt: int, *, warm: bool) -> list[str]:
         # A warm agent learns its directory at the latch: until then the attempt has not begun and has none.

@@ -3,10 +3,17 @@
 On one machine its rendezvous is done already. On a cluster it waits before that: only the attempt knows its nodes.
 """
 
+import fcntl
 import json
 import os
+import signal
+from contextlib import suppress
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest, LogsSpecs
+
+from rekindle.contract.environment import STANDBY
+
+_MAX_LINE = 1 << 16  # bytes: what a pipe holds
 
 
 def wait_for_attempt(fd: int) -> str:
@@ -19,13 +26,41 @@ def wait_for_attempt(fd: int) -> str:
         line = pipe.readline()
     if not line.endswith(b"\n"):
         os._exit(0)
+    return begin_attempt(line)[1]
+
+
+def begin_attempt(line: bytes) -> tuple[dict[str, str], str]:
+    """Take the attempt's environment, and write to the file of the agent's output; return it and its directory."""
     environment, agent_log, log_dir = json.loads(line)
     os.environ.update(environment)
     log = os.open(agent_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    return str(log_dir)
+    return environment, str(log_dir)
+
+
+def pass_on(latch: int, ranks: int) -> None:
+    """Let ``ranks`` that are forked afterwards wait by themselves, and pass on to them when the attempt begins.
+
+    By a signal: torchrun watches them meanwhile, and a thread would have to be started before they are forked.
+    """
+    pipes = [os.pipe() for _ in range(ranks)]
+    os.environ[STANDBY] = ",".join(str(reader) for reader, _ in pipes)
+
+    def release(_number: int, _frame: object) -> None:
+        with suppress(BlockingIOError):  # the signal of another pipe
+            line = os.read(latch, _MAX_LINE)
+            if not line.endswith(b"\n"):
+                os._exit(0)
+            signal.signal(signal.SIGIO, signal.SIG_IGN)  # that the pipe is closed means nothing any more
+            environment, _ = begin_attempt(line)
+            for _, writer in pipes:
+                os.write(writer, json.dumps(environment).encode() + b"\n")
+
+    signal.signal(signal.SIGIO, release)
+    fcntl.fcntl(latch, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(latch, fcntl.F_SETFL, fcntl.fcntl(latch, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
 
 
 class LatchedLogs(LogsSpecs):
@@ -49,3 +84,19 @@ class LatchedLogs(LogsSpecs):
     @property
     def root_log_dir(self) -> str:
         return os.devnull
+
+
+class StandbyLogs(LogsSpecs):
+    """Stands in for them in an agent of a standby world: the ranks start at once, and wait by themselves."""
+
+    def __init__(self, fd: int, directory: str) -> None:
+        super().__init__()
+        self._fd, self._directory = fd, directory
+
+    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        pass_on(self._fd, len(envs))
+        return DefaultLogsSpecs(log_dir=self._directory).reify(envs)
+
+    @property
+    def root_log_dir(self) -> str:
+        return self._directory
