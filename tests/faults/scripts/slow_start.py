@@ -1,6 +1,6 @@
 """DDP training that takes long before its first effect: it indexes files, reads one, and looks for its checkpoint.
 
-Arguments: seconds that the start takes, steps, and a directory of data. Saves every 5 steps, and prints its weights.
+Arguments: seconds that the start takes, steps, a directory of data, and seconds after each step. Saves every 5 steps.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-seconds, steps, data = float(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+seconds, steps, data, pause = float(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4])
 checkpoint = Path("checkpoint.pt")
 
 print("begins")
@@ -44,8 +44,8 @@ for step in range(first, steps + 1):
         temporary = Path("checkpoint.tmp")
         torch.save({"model": network.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, temporary)
         temporary.replace(checkpoint)
+    weights = b"".join(each.detach().numpy().tobytes() for each in network.parameters())
+    print("weights", step, hashlib.sha256(weights).hexdigest(), flush=True)
     dist.barrier()
-    time.sleep(0.1)
-digest = hashlib.sha256(b"".join(each.detach().numpy().tobytes() for each in network.parameters())).hexdigest()
-print("weights", digest)
+    time.sleep(pause)
 dist.destroy_process_group()

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -108,7 +108,8 @@ class Standby:
                 found = {path: each for path, each in self._inputs.items() if each is not None}
                 missing = [path for path, each in self._inputs.items() if each is None]
                 held = HeldRank(self._arguments, found, missing, sorted(self._directories))
-                write_json(self._file, held.to_json(), durable=False)
+                with suppress(OSError):  # of a full disk; the keeper then does without this rank
+                    write_json(self._file, held.to_json(), durable=False)
                 with os.fdopen(self._pipe, "rb") as pipe:
                     line = pipe.readline()
                 if not line.endswith(b"\n"):
@@ -141,7 +142,7 @@ class Standby:
             self._opened(args[0], args[2])
         elif event in ("os.listdir", "os.scandir"):
             if not sys._getframe(1).f_code.co_filename.startswith("<frozen importlib"):
-                self._read(args[0] if args[0] is not None else ".", lists=True)
+                self._listed(args[0])
         elif event == "os.mkdir":
             if not self._is_directory(_absolute(args[0])):
                 self.hold()
@@ -149,6 +150,12 @@ class Standby:
             self.hold()
         elif event == "import":
             self._hold_functions()
+
+    def _listed(self, path: object) -> None:
+        if isinstance(path, int):  # a descriptor, of whatever directory
+            self.hold()
+        else:
+            self._read("." if path is None else path, lists=True)
 
     def _opened(self, path: object, flags: object) -> None:
         if isinstance(path, int):  # a descriptor, whose file was opened before
@@ -183,7 +190,9 @@ class Standby:
     def _noting(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def note_and_call(path: Any, *args: Any, **kwargs: Any) -> Any:
             watched = self._runs_script and not self._released and not self._is_own
-            if watched and not isinstance(path, int) and kwargs.get("dir_fd") is None:
+            if watched and kwargs.get("dir_fd") is not None:
+                self.hold()
+            elif watched and not isinstance(path, int):
                 self._read(path)
             return function(path, *args, **kwargs)
 
@@ -212,7 +221,10 @@ def _absolute(path: object) -> str | None:
         path = os.fspath(path)
     if isinstance(path, bytes):
         path = os.fsdecode(path)
-    return os.path.abspath(path) if isinstance(path, str) and "\0" not in path else None  # noqa: PTH100  # keeps links
+    if isinstance(path, str) and "\0" not in path:
+        with suppress(OSError):  # the working directory was removed
+            return os.path.abspath(path)  # noqa: PTH100  # which would follow links
+    return None
 
 
 def _is_ignored(path: str) -> bool:
