@@ -364,7 +364,7 @@ class JobOptions(JsonRecord):
     """Step after which the training of a script that uses `rekindle.Run` ends, as if it were complete."""
     snapshot: SnapshotPolicy = field(default_factory=SnapshotPolicy)
     warm: bool = _in_ranks(True, label="Warm start", flag="--warm/--cold", varies=True)
-    """Keep a standby process with torch imported, so that the next attempt starts sooner."""
+    """Keep a process with torch imported, so that the next attempt starts sooner."""
     standby: bool = _in_ranks(False, label="Standby ranks")
     """Start the ranks of the next attempt while this one runs, and hold them at their first effect: a failure no longer
     costs the start of the script, whose memory is used twice."""
