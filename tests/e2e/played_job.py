@@ -8,7 +8,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,9 @@ class PlayedJob:
         args: list[str] | None = None,
         env: dict[str, str] | None = None,
         python: str = "/usr/bin/python3",
+        **options: object,
     ) -> None:
+        """``options``: further ones of the job's ``JobSpec``."""
         self.id = new_job_id()
         self.ranks = ranks
         self._python = python
@@ -57,13 +59,13 @@ class PlayedJob:
         self._resumed_from_step: int | None = None
         self.run_dir: RunDir = Home(home).run_dir(self.id)
         self._devices = [f"cpu:{rank}" for rank in range(ranks)]
-        spec = self._make_run_dir(name, args or [], env or {})
+        spec = self._make_run_dir(name, args or [], env or {}, options)
         self._lock = ExclusiveLock(self.run_dir.keeper_lock)
         self._journal = Journal(self.run_dir.journal)
         self._journal.write(RecordType.KEEPER_STARTED, run=1, keeper=_identity())
         self._server_lock = Home(home).server_lock
         self._store = Store(Home(home).database)
-        self._store.add_job(self._row(spec))
+        self.number = self._store.add_job(self._row(spec)).number
         self._announce(home)
 
     def _announce(self, home: Path) -> None:
@@ -82,7 +84,7 @@ class PlayedJob:
         with self._store.writing() as session:
             session.execute(delete(Event).where(col(Event.job_id) == self.id, col(Event.kind) == "changed"))
 
-    def _make_run_dir(self, name: str, args: list[str], env: dict[str, str]) -> JobSpec:
+    def _make_run_dir(self, name: str, args: list[str], env: dict[str, str], options: Mapping[str, object]) -> JobSpec:
         for directory in (self.run_dir.root, self.run_dir.code, self.run_dir.snapshots, self.run_dir.attempts):
             directory.mkdir(parents=True)
         spec = JobSpec(
@@ -95,6 +97,7 @@ class PlayedJob:
             max_ranks=self.ranks,
             args=args,
             env=env,
+            **options,  # type: ignore[arg-type]
         )
         write_json(self.run_dir.spec, spec.to_json())
         write_json(self.run_dir.intent, RunIntent(JobIntent.RUN, 1, self._devices).to_json())
@@ -200,7 +203,9 @@ class PlayedJob:
     def end(self, state: JobState, outcome: Outcome) -> None:
         self._journal.write(RecordType.JOB_ENDED, run=1, state=state, reason=outcome.message, outcome=outcome.to_json())
 
-    def report(self, rank: int, *, step: int | None, snapshot_policy: str | None = None) -> None:
+    def report(
+        self, rank: int, *, step: int | None, snapshot_policy: str | None = None, notice: str | None = None
+    ) -> None:
         """The status of a rank, whose process is the test's own."""
         identity = ProcessIdentity.own()
         status = RankStatus(
@@ -220,6 +225,7 @@ class PlayedJob:
             steps=_STEPS,
             steps_per_second=10.0,
             snapshot_policy=snapshot_policy,
+            notice=notice,
             updated_at=time.time(),
             updated_monotonic=time.monotonic(),
         )

@@ -213,6 +213,7 @@ def test_every_option_of_a_job_has_an_option_on_the_command_line() -> None:
     command: Any = get_command(app)
     names = {parameter.name for parameter in command.commands["submit"].params}
     given_otherwise = {"kind", "target", "args", "env_from", "min_ranks", "max_ranks", "min_nodes", "snapshot"}
+    given_otherwise |= {"replay"}
     options = {field.name for field in (*dataclasses.fields(JobSpec), *dataclasses.fields(SnapshotPolicy))}
     assert options - names == given_otherwise | {"keep_last", "warnings"}
 

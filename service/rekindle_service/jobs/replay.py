@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from rekindle.contract.job_options import SnapshotPolicy
+from rekindle.contract.job_options import Replay, SnapshotPolicy
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.jobs.packaging.code_manifest import read_manifest
@@ -64,6 +64,7 @@ def replay_of(
         keep_links=True,
         code={},
         warnings=[],
+        replay=Replay(job.id, steps.first),
     )  # fmt: skip
     return Submission(spec, code=None if manifest is None else run_dir.code)
 

@@ -69,6 +69,15 @@ class SlurmPublic(SlurmRequest):
     """Nodes on which the job could not run lately, each with the reason: its next Slurm job does not get them."""
 
 
+class ReplayPublic(ApiModel):
+    """What a replay computes again."""
+
+    job: str
+    """Id of the original."""
+    step: int
+    """First step that it computes again; the last one is `last_step`."""
+
+
 class JobRequest(OptionFields):
     """What was requested of a job, with defaults filled in."""
 
@@ -180,6 +189,8 @@ class JobPublic(JobRequest):
     """Version of the job: grows with every change, across all jobs. It is the id of the job's events in the stream."""
     experiment_id: str | None
     """Id of the experiment that the job belongs to; null for a job of its own."""
+    replay: ReplayPublic | None
+    """What a replay (`POST …/replay`) computes again; null for any other job."""
 
 
 class DisplacedJob(ApiModel):

@@ -10,7 +10,9 @@ from pydantic import (
     Field,
     StringConstraints,
     Tag,
+    ValidationInfo,
     create_model,
+    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -303,16 +305,18 @@ class ReplayRequest(RequestModel):
     """The first step."""
     until: Annotated[int | None, Field(ge=1, lt=1 << 53)] = None
     """The last step; default: the first one."""
-    device: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
+    device: Device | None = None
     """Device or slots, as of a job; default: those of the original."""
     record: bool = False
     """Record the batch and what each layer computes in the first step."""
 
-    @model_validator(mode="after")
-    def _has_a_step(self) -> Self:
-        if self.until is not None and self.until < self.step:
-            raise ValueError(f"until ({self.until}) must not be before step ({self.step})")
-        return self
+    @field_validator("until")
+    @classmethod
+    def _has_a_step(cls, until: int | None, info: ValidationInfo) -> int | None:
+        step = info.data.get("step", 0)
+        if until is not None and until < step:
+            raise PydanticCustomError("until", "must not be before step {step}", {"step": step, "hint": ""})
+        return until
 
 
 class ChaosRequest(RequestModel):

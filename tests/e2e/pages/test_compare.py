@@ -1,12 +1,15 @@
 """The page that compares jobs."""
 
 import re
+from dataclasses import replace
 
 from playwright.sync_api import Page, expect
 
+from digest_files import DigestWriter
 from e2e.played_job import Play
 from e2e.watcher import Watcher, found_by_axe
 from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.run_dir.digest_records import DigestNames, TensorKind
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -62,3 +65,54 @@ def test_jobs_selected_in_the_queue_are_compared_live(page: Page, watcher: Watch
     expect(page.locator("#compared-jobs th")).to_have_count(2)
     page.goto("/compare")
     expect(page.locator("#nothing")).to_be_visible()
+
+
+def test_the_step_at_which_two_trainings_part_is_named_and_marked_in_their_curves(page: Page, play: Play) -> None:
+    one, two = play("one"), play("two", args=["--lr", "0.2"])
+    names = DigestNames([HOSTILE, "fc.bias"], ["momentum"], [])
+    for job in (one, two):
+        job.begin_attempt()
+        for step in range(1, 41):
+            job.metric(step, loss=1 / step)
+        writer = DigestWriter(job.run_dir, names=names)
+        changed = writer.tensors(30, 1, TensorKind.GRADIENTS, 0)
+        writer.write(range(10, 50, 10), changed if job is two else None)
+    page.goto(f"/compare?jobs={one.id},{two.id}")
+    card = page.get_by_role("region", name="Digests")
+    verdict = f"First difference: step 30, gradients of {HOSTILE} on rank 1; equal up to step 20."
+    expect(card.locator(".verdict")).to_have_text(verdict)
+    expect(card.locator("tbody tr")).to_have_text([f"gradients1{HOSTILE}"])
+    expect(card.locator(".causes li")).to_have_text(["arguments: --lr (absent) and 0.2"])
+    expect(card).to_contain_text(f"Find the step: rekindle replay {one.number} --step 21 --until 30")
+    marked = re.compile("^2 curves of 80 points.*differ at step 30$")
+    expect(page.get_by_label("Chart of loss")).to_have_attribute("aria-description", marked)
+    assert found_by_axe(page) == []
+    assert page.locator("main img").count() == 0
+    page.get_by_role("button", name="Remove two from the comparison").click()
+    expect(card).to_be_hidden()
+    expect(page.get_by_label("Chart of loss")).not_to_have_attribute("aria-description", re.compile("differ"))
+
+
+def test_two_attempts_of_a_job_are_compared(page: Page, play: Play) -> None:
+    job = play("twice")
+    job.begin_attempt()
+    for step in range(1, 31):
+        job.metric(step, loss=1 / step)
+    first = DigestWriter(job.run_dir)
+    first.write([10, 20, 30])
+    job.end_attempt(Outcome(OutcomeClass.COMM, "connection lost"), last_step=30)
+    job.begin_attempt(resumed_from_step=10)
+    for step in range(11, 31):
+        job.metric(step, loss=2 / step)
+    second = replace(first, attempt=2)
+    second.write([20, 30], second.later(30, 0, batch="other"))
+    page.goto(f"/jobs/{job.id}")
+    page.get_by_role("link", name="Compare with attempt 1").click()
+    expect(page.locator("#compared-jobs a")).to_have_text(["twice, attempt 1", "twice, attempt 2"])
+    expect(page.locator("#training-diff .verdict")).to_contain_text("First difference: step 30, content of the batch")
+    summary = re.compile("^2 curves of 50 points, step 1 to 30, differ at step 30$")
+    expect(page.get_by_label("Chart of loss")).to_have_attribute("aria-description", summary)
+    expect(page.locator("#results tr").first.locator("td").first).to_have_text("30 / 1,000")
+    page.goto(f"/compare?jobs={job.id}@1,{job.id}@9")
+    expect(page.locator("#missing")).to_have_text(f"Job not found: {job.id}@9.")
+    expect(page.locator("#digests")).to_be_hidden()

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from digest_files import DigestWriter
 from e2e.played_job import Play, PlayedJob
 from e2e.serve_process import ServeProcess
 from e2e.watcher import Watcher, found_by_axe
 from rekindle.contract.files import read_json, write_json
+from rekindle.contract.job_options import Replay
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.contract.run_dir.script_files import Checkpoint, Observations
@@ -42,6 +44,13 @@ def paths(client: Client, play: Play, tmp_path: Path) -> list[str]:
         Outcome(OutcomeClass.SIGNAL, "rank 1 was killed by SIGKILL", rank=1, signal="SIGKILL"), last_step=10
     )
     job.begin_attempt(resumed_from_step=10)
+    DigestWriter(job.run_dir).write([5, 10])
+    replay = play("replay of digits", replay=Replay(job.id, 5), last_step=10)
+    replay.begin_attempt()
+    DigestWriter(replay.run_dir).write([5])
+    done = Outcome(OutcomeClass.SUCCESS, "Every rank finished.")
+    replay.end_attempt(done, last_step=10)
+    replay.end(JobState.SUCCEEDED, done)
     (tmp_path / "train.py").write_text("")
     base = {"script": str(tmp_path / "train.py"), "device": "cpu", "after": [job.id]}
     request = {"name": "pair", "title": "Which rate?", "base": base, "matrix": {"--lr": [1, 2]}, "measure": ["loss"]}
@@ -49,6 +58,7 @@ def paths(client: Client, play: Play, tmp_path: Path) -> list[str]:
     trials = ",".join(trial["job"] for trial in pair["trials"])
     return [
         "/", f"/jobs/{job.id}", "/submit", f"/submit?clone={job.id}", f"/compare?jobs={job.id},{trials}", "/compare",
+        f"/jobs/{replay.id}", f"/compare?jobs={job.id},{replay.id}", f"/compare?jobs={job.id}@1,{job.id}@2",
         "/machine", "/disk", "/experiments", f"/experiments/{pair['id']}", "/login",
     ]  # fmt: skip
 

@@ -4,21 +4,27 @@ import ast
 import math
 import re
 import shlex
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import APIResponse, Page, Route, expect
 
+from digest_files import DigestWriter
 from e2e.played_job import Play, PlayedJob
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
-from e2e.watcher import Watcher
+from e2e.watcher import Watcher, found_by_axe
 from rekindle.contract.files import write_json
+from rekindle.contract.job_options import Replay
 from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.run_dir.digest_records import LayerRecord, StepRecord, TensorKind
 from rekindle.contract.run_dir.script_files import Checkpoint, Observations
 from rekindle.contract.run_dir.snapshot_dir import SnapshotScore
 from rekindle.contract.states import JobState
+from rekindle_service.client import Client
+from rekindle_service.jobs.packaging.code_manifest import take_manifest
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -571,3 +577,102 @@ def test_a_job_that_does_not_exist_is_reported_as_not_found(page: Page, watcher:
     expect(page.get_by_role("heading", name="Job not found")).to_be_visible()
     page.get_by_role("link", name="All jobs").click()
     expect(page.locator("#connection")).to_have_text("Live")
+
+
+def test_steps_are_replayed_from_the_axis_once_the_job_has_stopped(
+    page: Page, play: Play, client: Client, watcher: Watcher
+) -> None:
+    job = play("spike", ranks=1, python=sys.executable)
+    (job.run_dir.code / "train.py").write_text("")
+    write_json(job.run_dir.code_manifest, take_manifest(job.run_dir.code).to_json())
+    job.begin_attempt()
+    for step in range(1, 41):
+        job.metric(step, loss=1 / step)
+    DigestWriter(job.run_dir, ranks=1).write(range(10, 50, 10))
+    notice = f"silent divergence in steps 21 to 30: rank 1, parameters of {HOSTILE}"
+    job.report(0, step=40, snapshot_policy="every 5 steps", notice=notice)
+    page.goto(f"/jobs/{job.id}#t={time.time()}")
+    expect(page.get_by_label("Digests of 4 steps, the last of step 40")).to_be_visible()
+    expect(page.get_by_role("button", name="Replay: the job must stop first")).to_be_disabled()
+    expect(page.get_by_role("button", name=notice)).to_be_disabled()
+    done = Outcome(OutcomeClass.SUCCESS, "Every rank finished.")
+    job.end_attempt(done, last_step=40)
+    job.end(JobState.SUCCEEDED, done)
+    page.get_by_role("button", name="Replay from step 40").press("Enter")
+    dialog = page.get_by_role("dialog", name="Replay steps?")
+    expect(dialog.get_by_label("First step")).to_have_value("40")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name=notice).press("Enter")
+    expect(dialog).to_contain_text(notice)
+    expect(dialog.get_by_label("First step")).to_have_value("30")
+    watcher.expect("422")
+    replay = dialog.get_by_role("button", name="Replay")
+    dialog.get_by_label("Last step").fill("29")
+    replay.click()
+    expect(dialog.locator("[data-field=until] .error")).to_have_text("Must not be before step 30.")
+    expect(dialog.get_by_label("Last step")).to_be_focused()
+    assert found_by_axe(page) == []
+    dialog.get_by_label("First step").fill("900")
+    dialog.get_by_label("Last step").fill("")
+    replay.click()
+    expect(dialog.locator("[data-field=step] .error")).to_contain_text("from 1 to 40")
+    expect(dialog.locator("[data-field=until] .error")).to_have_count(0)
+    dialog.get_by_label("First step").fill("31")
+    dialog.get_by_label("Last step").fill("40")
+    dialog.get_by_label("Device").fill("moon")
+    replay.click()
+    expect(dialog.locator("[data-field=device] .error")).not_to_be_empty()
+    dialog.get_by_label("Device").fill("cpu")
+    dialog.get_by_label("Record layers").check()
+    watcher.expect("404")  # the script is empty, so that nothing is recorded
+    replay.press("Enter")
+    page.wait_for_url(lambda url: job.id not in url)
+    expect(page.locator("#replay-title")).to_have_text(f"Replay of job {job.number} spike, steps 31 to 40")
+    replayed = client.job(page.url.rpartition("/")[2])
+    options = [replayed[name] for name in ("replay", "last_step", "record_step", "device")]
+    assert options == [{"job": job.id, "step": 31}, 40, 31, "cpu"]
+    expect(page.locator("#replay-diff")).to_contain_text("Nothing can be compared: ", timeout=60_000)
+    expect(page.locator("#layers-samples")).to_contain_text("has recorded no step")
+    page.get_by_role("link", name=f"job {job.number} spike").click()
+    page.wait_for_url(f"**/jobs/{job.id}")
+
+
+def test_a_replay_shows_whether_its_steps_are_the_same_and_what_its_layers_computed(
+    page: Page, play: Play, watcher: Watcher
+) -> None:
+    watcher.expect("404")  # rank 0 has recorded nothing
+    original = play("spike")
+    original.begin_attempt()
+    DigestWriter(original.run_dir).write([60])
+    job = play("replay of spike", replay=Replay(original.id, 60), last_step=60, record_step=60)
+    job.begin_attempt()
+    writer = DigestWriter(job.run_dir)
+    writer.write([60], writer.tensors(60, 1, TensorKind.PARAMETERS, 1))
+    tensors = [
+        LayerRecord("batch", "0", [32, 16], -2.5, 30000.0, 31000.0, 0, "0" * 16),
+        LayerRecord("forward", HOSTILE, [], None, None, 0.0, 3, "0" * 16),
+    ]
+    record = StepRecord(60, list(range(100, 140)), tensors)
+    write_json(job.run_dir.attempt(1).rank(1).layers, record.to_json())
+    page.goto(f"/jobs/{job.id}")
+    card = page.get_by_role("region", name=f"Replay of job {original.number} spike, step 60")
+    expect(card).to_contain_text("Once it has ended, its digests are compared")
+    expect(card.locator("#layers")).to_be_hidden()
+    done = Outcome(OutcomeClass.SUCCESS, "Every rank finished.")
+    job.end_attempt(done, last_step=60)
+    job.end(JobState.SUCCEEDED, done)
+    expect(card.locator(".verdict")).to_contain_text("First difference: step 60, parameters of fc.bias on rank 1")
+    expect(card.locator("#layers-samples")).to_contain_text("rank 0 of attempt 1 of job")
+    card.get_by_label("Layers of rank").select_option("1")
+    expect(card.locator("#layers-samples")).to_have_text(re.compile("^Samples of step 60: 100, .*131 and 8 more$"))
+    expect(card.locator("#layers-rows tr")).to_have_text(
+        ["batch032x16-2.53000031000\N{EN DASH}", f"forward{HOSTILE}\N{EN DASH}\N{EN DASH}\N{EN DASH}03"]
+    )
+    expect(card.locator("#layers-rows .late")).to_have_count(1)
+    expect(card.locator("#layers-found")).to_have_text(
+        f"The first values that are not finite are in {HOSTILE} (forward)."
+    )
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_function("document.documentElement.scrollWidth <= 390")
+    assert found_by_axe(page) == []
+    assert page.locator("main img").count() == 0

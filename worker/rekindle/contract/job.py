@@ -53,8 +53,8 @@ class JobSpec(JobOptions):
 
     def to_json(self) -> dict[str, Any]:
         """Lists and dictionaries are copies. ``asdict`` takes ten times as long, and lists of jobs have many specs."""
-        slurm = None if self.slurm is None else self.slurm.to_json()
-        return {**shallow_json(self), "snapshot": shallow_json(self.snapshot), "slurm": slurm}
+        slurm, replay = (None if each is None else each.to_json() for each in (self.slurm, self.replay))
+        return {**shallow_json(self), "snapshot": shallow_json(self.snapshot), "slurm": slurm, "replay": replay}
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,6 +257,14 @@ class SlurmOptions(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
+class Replay(JsonRecord):
+    """What makes a job a replay: the job that it repeats."""
+
+    job: str  # id of the original
+    step: int  # the first to compute again
+
+
+@dataclass(frozen=True, slots=True)
 class RequestOptions(JsonRecord):
     """Options that a request has, and that the server turns into other fields of ``JobSpec``."""
 
@@ -419,6 +427,7 @@ class JobOptions(JsonRecord):
     """Do not copy files that the `.gitignore` files of the code name."""
     keep_links: bool = _in_code(False, needs_code=True)
     """Keep symbolic links that lead out of the code, such as those to data; by default such a link is rejected."""
+    replay: Replay | None = None  # of a replay only
 
 
 @cache

@@ -10,6 +10,7 @@
  * @property {(names: string[]) => Promise<Curve[]>} read
  */
 import { byId } from "../shared/dom.js";
+import { count } from "../shared/format.js";
 import { axisOf, bestPoint, countedBy, pointText, positions, smoothed, valuesOf } from "./chart-data.js";
 import { ChartGrid } from "./chart-grid.js";
 import { MetricPicker } from "./metric-picker.js";
@@ -24,6 +25,8 @@ export class MultiJobCharts {
   /** @type {Curve[]} */
   #curves = [];
   #requests = 0;
+  /** Step from which the jobs differ, to be set before they are drawn. @type {number | null} */
+  parting = null;
 
   /** @param {RowView} view */
   constructor(view) {
@@ -56,7 +59,14 @@ export class MultiJobCharts {
   #chart(name) {
     const { axis, logarithmic } = this.#picker.style;
     const curves = this.#curves.filter((curve) => curve.name === name && curve.points.length);
-    return { name, latest: this.#bestText(name, curves), content: { series: curves.flatMap((curve) => this.#series(curve)), x: axisOf(axis === "step" ? countedBy(curves.flatMap(({ points }) => points)) : axis, "its first value"), y: { log: logarithmic } } };
+    return { name, latest: this.#bestText(name, curves), content: { series: curves.flatMap((curve) => this.#series(curve)), marks: this.#marks(curves), x: axisOf(axis === "step" ? countedBy(curves.flatMap(({ points }) => points)) : axis, "its first value"), y: { log: logarithmic } } };
+  }
+
+  /** @param {Curve[]} curves @returns {import("./chart-frame.js").Mark[]} */
+  #marks([first]) {
+    const point = first?.points.findIndex(([step]) => this.parting !== null && step >= this.parting) ?? -1;
+    const x = point < 0 ? null : positions(first.points, this.#picker.style.axis, first.points[0][2])[point];
+    return x === null ? [] : [{ x, label: `differ at step ${count(this.parting)}`, kind: "failure" }];
   }
 
   /** The best value of all that are shown. @param {string} name @param {Curve[]} curves */

@@ -1,8 +1,9 @@
 /**
  * The page that compares jobs: what they were submitted with, how they went, and their curves in shared charts.
  *
- * @import { CurvePublic as Curve, JobPublic as Job, AttemptPublic as Attempt, ConfigurationPublic as Configuration, MetricName } from "../shared/api-types.d.ts"
- * @typedef {{job: Job, configuration: Configuration, metrics: MetricName[], attempts: Attempt[]}} Compared
+ * @import { CurvePublic as Curve, JobPublic as Job, AttemptPublic as Attempt, ConfigurationPublic as Configuration, JobDiff, MetricName } from "../shared/api-types.d.ts"
+ * @typedef {{key: string, attempt: number | null, job: Job, configuration: Configuration, metrics: MetricName[], attempts: Attempt[]}} Compared
+ * key: as in the URL, `ID` for a job or `ID@2` for its second attempt
  * @typedef {import("../results/row-view.js").Dimension & {texts: string[], differs: boolean}} ComparedLine
  */
 import { MetricStore, resumeSteps, sortMetrics } from "../charts/metric-store.js";
@@ -10,12 +11,14 @@ import { MultiJobCharts } from "../charts/multi-job-charts.js";
 import { ResultCharts } from "../results/result-charts.js";
 import { bestValue, listen, sortHeading, swatch } from "../results/row-parts.js";
 import { RowView, bestRows } from "../results/row-view.js";
-import { call, compareUrl, isNotFound, jobUrl, MAX_COMPARED } from "../shared/api.js";
+import { call, compareUrl, isNotFound, jobUrl, MAX_COMPARED, messageOf } from "../shared/api.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
 import { NONE, count, duration, outOf, percent, secondsBetween, significant, speed } from "../shared/format.js";
 import { compareParameters, parametersOf } from "../shared/job-parameters.js";
 import { badge, hasEnded, stateWord } from "../shared/job-state.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
+import { DebouncedRefresh } from "../shared/timing.js";
+import { diffNodes } from "../shared/training-diff.js";
 
 // --- The lines of a comparison: parameters and results of jobs, as text for the table and as values for sorting and
 // charts. Pure.
@@ -43,7 +46,7 @@ function resultLines(compared) {
     line("speed", (job) => job.steps_per_second, (job) => speed(job.steps_per_second), "max"),
     line("attempts", (job) => job.attempt, (job) => count(job.attempt)),
     line("goodput", (job) => job.goodput, (job) => percent(job.goodput), "max"),
-    ...metricNames(compared).slice(0, MAX_METRICS).map((name) => metricLine(compared, name)),
+    ...metricNames(compared).slice(0, MAX_METRICS).map((name) => metricLine(compared, name)).filter(({ texts }) => texts.some(Boolean)),
   ];
 }
 
@@ -55,7 +58,7 @@ const goalOf = (compared, name) => compared.flatMap(({ metrics }) => metrics).fi
 
 /** @param {Compared[]} compared @param {string} name @returns {ComparedLine} */
 function metricLine(compared, name) {
-  const latest = compared.map(({ metrics }) => metrics.find((metric) => metric.name === name));
+  const latest = compared.map(({ attempt, metrics }) => (attempt === null ? metrics.find((metric) => metric.name === name) : undefined));
   const values = latest.map((metric) => metric?.value ?? null);
   const goal = goalOf(compared, name);
   return { name, isResult: true, values, best: bestRows(values, goal), texts: latest.map(metricText), differs: false };
@@ -81,52 +84,64 @@ const resultCharts = new ResultCharts(view);
 const curves = new MultiJobCharts(view);
 const add = byId("add-job", HTMLSelectElement);
 const showEqual = byId("show-equal", HTMLInputElement);
-/** What was read of each job, until it changes. @type {Map<string, {facts: Promise<Compared | null>, curves: Map<string, Promise<Curve[]>>}>} */
+/** What was read of each job or attempt, until it changes. @type {Map<string, {facts: Promise<Compared | null>, curves: Map<string, Promise<Curve[]>>}>} */
 const known = new Map();
 /** Ids of jobs that have changed since the last refresh. @type {Set<string>} */
 const changed = new Set();
 /** @type {Compared[]} */
 let compared = [];
 
-/** The ids in the URL. */
-function chosenIds() {
-  const ids = new URLSearchParams(location.search).get("jobs")?.split(",").filter(Boolean) ?? [];
-  return [...new Set(ids)].slice(0, MAX_COMPARED);
+/** The keys in the URL. */
+function chosenKeys() {
+  const keys = new URLSearchParams(location.search).get("jobs")?.split(",").filter(Boolean) ?? [];
+  return [...new Set(keys)].slice(0, MAX_COMPARED);
 }
 
-/** @param {string[]} ids */
-function choose(ids) {
-  history.pushState(null, "", compareUrl(ids));
+/** @param {string} key */
+const idOf = (key) => key.split("@")[0];
+
+/** Other jobs are chosen: what is known of those before is not shown as theirs. */
+function readUrl() {
   view.read();
+  showDiff("");
+}
+
+/** @param {string[]} keys */
+function choose(keys) {
+  history.pushState(null, "", compareUrl(keys));
+  readUrl();
   refreshing.now();
 }
 
 async function refresh() {
-  for (const { job } of compared) if (changed.has(job.id) || !hasEnded(job)) known.delete(job.id);
+  for (const { key, job } of compared) if (changed.has(job.id) || !hasEnded(job)) known.delete(key);
   changed.clear();
-  const ids = chosenIds();
-  const found = await Promise.all(ids.map((id) => entryOf(id).facts));
-  if (ids.join() !== chosenIds().join()) return; // other jobs were chosen meanwhile
+  const keys = chosenKeys();
+  const found = await Promise.all(keys.map((key) => entryOf(key).facts));
+  if (keys.join() !== chosenKeys().join()) return; // other jobs were chosen meanwhile
   compared = found.filter((each) => each !== null);
-  const missing = ids.filter((_, index) => found[index] === null);
+  const missing = keys.filter((_, index) => found[index] === null);
   setText(byId("missing"), missing.length ? `Job not found: ${missing.join(", ")}.` : "");
-  await offerJobs(ids);
+  await offerJobs(keys.map(idOf));
   show();
-  const rows = new Map(compared.map(({ job }, index) => [job.id, index]));
+  byId("digests").hidden = compared.length !== 2;
+  diffs.now();
+  const rows = new Map(compared.map(({ key }, index) => [key, index]));
   const goal = (/** @type {string} */ name) => goalOf(compared, name);
   await curves.show({ names: sortMetrics(metricNames(compared)), goal, rows, read: readCurves });
 }
 
-/** @param {string} id */
-function entryOf(id) {
-  const entry = known.get(id) ?? { facts: read(id), curves: new Map() };
-  known.set(id, entry);
-  entry.facts.catch(() => known.delete(id)); // the next refresh tries again
+/** @param {string} key */
+function entryOf(key) {
+  const entry = known.get(key) ?? { facts: read(key), curves: new Map() };
+  known.set(key, entry);
+  entry.facts.catch(() => known.delete(key)); // the next refresh tries again
   return entry;
 }
 
-/** @param {string} id @returns {Promise<Compared | null>} null for a job that does not exist */
-async function read(id) {
+/** @param {string} key @returns {Promise<Compared | null>} null for what does not exist */
+async function read(key) {
+  const id = idOf(key);
   try {
     const [job, configuration, metrics, attempts] = await Promise.all([
       call("GET /jobs/{job_id}", { job_id: id }),
@@ -134,11 +149,38 @@ async function read(id) {
       call("GET /jobs/{job_id}/metrics/names", { job_id: id }),
       call("GET /jobs/{job_id}/attempts", { job_id: id }),
     ]);
-    return { job, configuration, metrics: metrics.items, attempts: attempts.items };
+    const whole = { key, attempt: null, job, configuration, metrics: metrics.items, attempts: attempts.items };
+    return key === id ? whole : ofAttempt(whole, Number(key.slice(id.length + 1)));
   } catch (error) {
     if (isNotFound(error)) return null;
     throw error;
   }
+}
+
+/** What is known of one attempt alone. @param {Compared} whole @param {number} number @returns {Compared | null} null for an attempt that does not exist */
+function ofAttempt(whole, number) {
+  const { job } = whole;
+  const found = whole.attempts.find((each) => each.number === number);
+  if (!found) return null;
+  const { last_step: step, started_at, ended_at, world_size } = found;
+  const own = { ...job, name: `${job.name}, attempt ${number}`, step, started_at, ended_at, world_size, steps_per_second: null, goodput: null };
+  return { ...whole, attempt: number, job: own, attempts: [found] };
+}
+
+/** The verdict of the digests on two jobs or attempts, and the step at which their curves part. */
+async function readDiff() {
+  const [one, other] = compared;
+  if (compared.length !== 2) return showDiff("");
+  const wanted = { job_id: one.job.id, other: other.job.id, attempt: one.attempt, other_attempt: other.attempt };
+  const found = await call("GET /jobs/{job_id}/diff/{other}", wanted).catch(messageOf);
+  if (compared.map(({ key }) => key).join() === `${one.key},${other.key}`) showDiff(found);
+}
+
+/** @param {JobDiff | string} found the text of an error */
+function showDiff(found) {
+  patchChildren(byId("training-diff"), typeof found === "string" ? [h("p", { class: "error" }, found)] : diffNodes(found));
+  curves.parting = typeof found === "string" ? null : (found.difference?.step ?? null);
+  curves.draw();
 }
 
 /** The latest jobs that are not compared yet. @param {string[]} ids */
@@ -165,7 +207,7 @@ function draw() {
   view.paint(dimensions, compared.map(({ job }) => `#${job.number} ${job.name}`));
   const order = view.order([...parameters, ...results], compared.length);
   const jobs = compared.map(({ job }) => job);
-  showJobs(byId("compared-jobs"), jobs, order, view, (id) => choose(chosenIds().filter((each) => each !== id)));
+  showJobs(byId("compared-jobs"), jobs, order, view, (index) => choose(chosenKeys().filter((each) => each !== compared[index].key)));
   showLines(byId("parameters"), showEqual.checked ? parameters : parameters.filter(({ differs }) => differs), order, view);
   showLines(byId("results"), results, order, view);
   restyleTable(byId("compared"), view);
@@ -185,7 +227,7 @@ function restyle() {
 /** @param {string[]} names @returns {Promise<Curve[]>} */
 async function readCurves(names) {
   const found = compared.map((each) => {
-    const { curves: cache } = entryOf(each.job.id);
+    const { curves: cache } = entryOf(each.key);
     const key = JSON.stringify(names);
     const read = cache.get(key) ?? readCurvesOf(each, names);
     cache.set(key, read);
@@ -200,38 +242,39 @@ async function readCurves(names) {
  *
  * @param {Compared} compared @param {string[]} names @returns {Promise<Curve[]>}
  */
-async function readCurvesOf({ job, metrics, attempts }, names) {
+async function readCurvesOf({ key, attempt, job, metrics, attempts }, names) {
   const own = names.filter((name) => metrics.some((metric) => metric.name === name));
   if (!own.length) return [];
   const store = new MetricStore();
-  store.load((await call("GET /jobs/{job_id}/metrics", { job_id: job.id, name: own, max_points: MAX_POINTS })).items);
-  return own.map((name) => ({ job: job.id, name, points: store.parts(name, resumeSteps(attempts)).flatMap(({ kept }) => kept) }));
+  store.load((await call("GET /jobs/{job_id}/metrics", { job_id: job.id, attempt, name: own, max_points: MAX_POINTS })).items);
+  return own.map((name) => ({ job: key, name, points: store.parts(name, resumeSteps(attempts)).flatMap(({ kept }) => kept) }));
 }
 
-const refreshing = keepFresh(refresh, REFRESH_DELAY_MS, (event, data) => (event === "job" || event === "deleted") && known.has(data.id) && Boolean(changed.add(data.id)));
-add.addEventListener("change", () => add.value && choose([...chosenIds(), add.value]));
+const diffs = new DebouncedRefresh(readDiff, 0);
+const refreshing = keepFresh(refresh, REFRESH_DELAY_MS, (event, data) => (event === "job" || event === "deleted") && [...known.keys()].some((key) => idOf(key) === data.id) && Boolean(changed.add(data.id)));
+add.addEventListener("change", () => add.value && choose([...chosenKeys(), add.value]));
 showEqual.addEventListener("change", show);
 listen(byId("compared"), view);
-addEventListener("popstate", () => view.read());
+addEventListener("popstate", readUrl);
 byId("nothing-command").replaceChildren(h("code", {}, `${location.origin}/compare?jobs=FIRST,SECOND`));
 
 // --- compare table: The comparison of jobs as a table: a column for each job, a line for each parameter or result.
 
 /**
  * @param {HTMLElement} head @param {Job[]} jobs @param {number[]} order of their columns @param {RowView} view
- * @param {(id: string) => void} remove
+ * @param {(index: number) => void} remove
  */
 function showJobs(head, jobs, order, view, remove) {
   const corner = h("th", { scope: "col" }, h("span", { class: "hidden" }, "Parameter or result"));
-  patchChildren(head, [h("tr", {}, corner, ...order.map((index) => heading(jobs[index], index, view, () => remove(jobs[index].id))))]);
+  patchChildren(head, [h("tr", {}, corner, ...order.map((index) => heading(jobs[index], index, view, () => remove(index))))]);
 }
 
 /** @param {Job} job @param {number} index @param {RowView} view @param {() => void} onclick */
 function heading(job, index, view, onclick) {
   const { id, number, name } = job;
-  const link = h("a", { href: jobUrl(id), title: name, "data-focus": `job-${id}` }, h("bdi", {}, name));
+  const link = h("a", { href: jobUrl(id), title: name, "data-focus": `job-${id}-${index}` }, h("bdi", {}, name));
   const label = `Remove ${name} from the comparison`;
-  const remove = h("button", { type: "button", class: "quiet", "aria-label": label, "data-focus": `remove-${id}`, onclick }, "Remove");
+  const remove = h("button", { type: "button", class: "quiet", "aria-label": label, "data-focus": `remove-${id}-${index}`, onclick }, "Remove");
   const below = h("span", { class: "compared" }, `#${number} `, badge(stateWord(job)), remove);
   return h("th", { scope: "col", "data-row": index, class: view.look(index).isHidden && "job-hidden" }, swatch(view, index), " ", link, below);
 }

@@ -4,8 +4,10 @@
  * @import { AttemptPublic as Attempt } from "../shared/api-types.d.ts"
  */
 import { END, linkTo } from "../log/log-permalink.js";
+import { compareUrl } from "../shared/api.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
 import { count, counted, duration, failureLocation, localTime, secondsBetween, timeOfDay } from "../shared/format.js";
+import { idInUrl } from "../shared/live-page.js";
 import { join } from "../shared/shell-words.js";
 import { everySecond } from "../shared/timing.js";
 
@@ -51,6 +53,7 @@ function item(attempt, onExplain) {
     ),
     outcome && h("p", {}, h("bdi", {}, outcome.message), location ? h("span", { class: "location" }, location) : null, " ", logLink(attempt), " ", explainButton(attempt, onExplain)),
     steps && h("p", { class: "muted" }, h("bdi", {}, steps)),
+    number > 1 && h("p", {}, h("a", { href: compareUrl([`${idInUrl()}@${number - 1}`, `${idInUrl()}@${number}`]), "data-focus": `compare-${number}` }, `Compare with attempt ${number - 1}`)),
     attempt.args && h("p", { class: "muted" }, "Arguments: ", h("code", {}, join(attempt.args))),
     reason && outcomeClass !== "success" && h("p", { class: "muted" }, reason),
     ...faults.map((fault) => h("p", { class: "muted" }, faultText(fault))),

@@ -8,6 +8,7 @@ import { asCommand, asCurl, asPython, requestOf } from "../shared/code-snippets.
 import { byId, copyText, h, patchChildren, setText } from "../shared/dom.js";
 import { counted, NONE } from "../shared/format.js";
 import { compareParameters, parametersOf, recordedEntries, submittedEntries } from "../shared/job-parameters.js";
+import { fileNode } from "../shared/training-diff.js";
 
 /** By the id of the button that copies it. @type {Record<string, (job: Job) => string>} */
 const SNIPPETS = {
@@ -57,8 +58,6 @@ function showEntries(id, entries) {
 // line by line.
 
 const MAX_CHOICES = 100;
-/** A longer difference is folded. */
-const MAX_OPEN_LINES = 60;
 
 /** Let the user choose another job, once there is a reason to list them; the page's URL stores the choice. @param {string} jobId */
 export async function compareWithOthers(jobId) {
@@ -138,13 +137,4 @@ function table(lines) {
   const cell = (/** @type {string} */ text) => h("td", {}, text ? h("code", {}, text) : h("span", { class: "muted" }, "–"));
   const body = lines.map(({ name, values }) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, name)), ...values.map(cell)));
   return h("div", { class: "scroll-x", tabindex: 0, role: "region", "aria-label": "Differences" }, h("table", {}, h("thead", {}, head), h("tbody", {}, ...body)));
-}
-
-/** @param {FileDifference} file */
-function fileNode({ path, change, diff }) {
-  const title = h("summary", {}, h("code", {}, path), " ", h("span", { class: "muted" }, change));
-  const kind = (/** @type {string} */ line) => (line.startsWith("+") ? "added" : line.startsWith("-") ? "removed" : "");
-  const lines = (diff ?? "").split("\n").slice(2).map((line) => h("span", { class: kind(line) }, `${line}\n`));
-  const body = diff === null ? h("p", { class: "muted" }, "Its lines are not shown.") : h("pre", { tabindex: 0 }, ...lines);
-  return h("details", { open: diff !== null && lines.length < MAX_OPEN_LINES }, title, body);
 }

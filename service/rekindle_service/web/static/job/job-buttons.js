@@ -3,14 +3,14 @@
  *
  * @import { Fault, JobPublic as Job } from "../shared/api-types.d.ts"
  * @import { JobAction } from "../shared/job-actions.js"
- * @typedef {Omit<JobAction, "verb" | "done"> & ({verb: string} | {title: string, yes: string})} Button
+ * @typedef {Omit<JobAction, "verb" | "done"> & ({verb: string} | {title: string, yes: string, note?: string})} Button
  */
 import { mayChange, me } from "../shared/account.js";
-import { call } from "../shared/api.js";
+import { call, jobUrl } from "../shared/api.js";
 import { ConfirmDialog, field } from "../shared/confirm-dialog.js";
 import { byId, h, setText } from "../shared/dom.js";
 import { count } from "../shared/format.js";
-import { CANCEL, DELETE, DRAIN, PRIORITY, RELEASE, RESUME, canResumeFrom } from "../shared/job-actions.js";
+import { CANCEL, DELETE, DRAIN, PRIORITY, RELEASE, RESUME, canResumeFrom, hasStopped } from "../shared/job-actions.js";
 
 /** Each fault with what it does; those that need a rank come first. @type {[Fault, string][]} */
 const FAULTS = [
@@ -85,6 +85,23 @@ export class JobButtons {
     if (this.#job) this.show(this.#job);
   }
 
+  /** @param {number | null} step the first one; null: that of the failure, else the last @param {string} [reason] what happened there */
+  confirmReplay(step, reason) {
+    this.#confirm({
+      note: reason,
+      title: "Replay steps?",
+      consequence: "A job of its own computes these steps again, from the latest snapshot before them, and their digests are compared. This job is not touched.",
+      yes: "Replay",
+      fields: (job) => replayFields(step ?? (job && (failedStep(job) ?? job.step))),
+      possible: hasStopped,
+      run: async ({ id }, chosen) => {
+        const [first, until, device] = ["step", "until", "device"].map((name) => String(chosen.get(name)).trim());
+        const body = { step: Number(first), until: until ? Number(until) : null, device: device || null, record: chosen.has("record") };
+        location.assign(jobUrl((await call("POST /jobs/{job_id}/replay", { job_id: id }, body)).id));
+      },
+    });
+  }
+
   /** @param {number | string} chosen step of the snapshot to continue from, or path of a checkpoint of the script */
   confirmResume(chosen) {
     const isStep = typeof chosen === "number";
@@ -104,10 +121,10 @@ export class JobButtons {
     const job = this.#job;
     if (!job) return;
     this.#open = action;
-    const { title, yes } = "verb" in action ? { title: `${action.verb} this job${action === DELETE ? " and its files" : ""}?`, yes: `${action.verb} the job` } : action;
+    const { title, yes, note } = "verb" in action ? { title: `${action.verb} this job${action === DELETE ? " and its files" : ""}?`, yes: `${action.verb} the job`, note: "" } : action;
     const { fields, run } = action;
     const consequence = ("loss" in action && action.loss?.(job)) || action.consequence;
-    this.#dialog.open({ title, jobs: [job], consequence, fields: fields?.(job), yes, run: (chosen) => run(job, chosen) });
+    this.#dialog.open({ title, jobs: [job], consequence, note, fields: fields?.(job), yes, run: (chosen) => run(job, chosen) });
   }
 }
 
@@ -119,4 +136,21 @@ function faultFields(job) {
   const rankField = field("Rank", "rank", ranks);
   faults.addEventListener("change", () => (rankField.hidden = !needsRank(faults.value)));
   return [field("Fault", "fault", faults), rankField];
+}
+
+/** @param {number | null} first */
+function replayFields(first) {
+  const step = (/** @type {object} */ more) => h("input", { type: "number", min: 1, ...more });
+  return [
+    field("First step", "step", step({ value: first, required: true })),
+    field("Last step", "until", step({ placeholder: "the first" })),
+    field("Device", "device", h("input", { placeholder: "as the original", autocomplete: "off", spellcheck: "false" })),
+    field("Record layers", "record", h("input", { type: "checkbox", title: "And the batch, of the first step" })),
+  ];
+}
+
+/** The step at which the values were not finite or the ranks diverged, as the outcome states it. @param {Job} job */
+function failedStep({ outcome }) {
+  const found = ["nan", "divergence"].includes(outcome?.class) && /\bsteps? (?:\d+ to )?(\d+)/.exec(outcome?.message);
+  return found ? Number(found[1]) : null;
 }

@@ -21,6 +21,7 @@ import { JobButtons } from "./job-buttons.js";
 import { showEnd } from "./end-card.js";
 import { JobCharts } from "./job-charts.js";
 import { showHeader } from "./job-header.js";
+import { showReplay } from "./replay-card.js";
 import { Ranks, showStack } from "./ranks.js";
 import { showCheckpoints, SnapshotList } from "./snapshots.js";
 import { StoryView, isOutdated } from "./story.js";
@@ -151,7 +152,7 @@ function neighbourTab(tabs, key) {
 const jobId = idInUrl();
 
 const actions = new JobButtons();
-const axis = new TimeAxis(jobId, (step) => actions.confirmResume(step), (moment) => log.point(moment));
+const axis = new TimeAxis(jobId, (step) => actions.confirmResume(step), (step, reason) => actions.confirmReplay(step, reason), (moment) => log.point(moment));
 const charts = new JobCharts(jobId, axis);
 const stream = new EventStream({ resync: refresh, event: onEvent }, { job: jobId, log: null });
 /** The rank whose log is shown; the URL names it once the user has chosen another one. */
@@ -239,6 +240,7 @@ function showJob(next) {
   job = next;
   showHeader(next);
   showEnd(next);
+  showReplay(next);
   actions.show(next);
   void markSeen(next);
   showSubmitted(next);
@@ -292,7 +294,7 @@ function showAttempts(attempts) {
 /** @param {Listing} listing */
 function showSnapshots(listing) {
   snapshots.show(listing);
-  axis.setSnapshots(listing.items);
+  axis.setSnapshots(listing.items, listing.policy !== null);
 }
 
 /** @param {string} sentence */

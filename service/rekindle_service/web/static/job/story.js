@@ -6,7 +6,7 @@
 import { END, linkTo } from "../log/log-permalink.js";
 import { call, jobUrl } from "../shared/api.js";
 import { byId, copyText, h, setText } from "../shared/dom.js";
-import { counted, localTime } from "../shared/format.js";
+import { counted, localTime, rankNames } from "../shared/format.js";
 import { latestWins } from "../shared/timing.js";
 
 /** Frames of the user's code whose source lines are shown at once. */
@@ -106,20 +106,7 @@ function details({ exception }) {
 /** @param {RankGroup} group */
 function groupNode({ ranks, what, frames }) {
   const [first] = frames;
-  return h("div", { class: "story-group" }, h("p", {}, h("strong", {}, ranksText(ranks)), " ", h("bdi", {}, what)), first ? sourceNode(first) : null);
-}
-
-/** "Rank 1", "Ranks 0, 2–15". @param {number[]} ranks ascending */
-function ranksText(ranks) {
-  /** @type {[number, number][]} */
-  const runs = [];
-  for (const rank of ranks) {
-    const last = runs.at(-1);
-    if (last && last[1] === rank - 1) last[1] = rank;
-    else runs.push([rank, rank]);
-  }
-  const parts = runs.map(([first, last]) => (first === last ? `${first}` : `${first}${last - first > 1 ? "–" : ", "}${last}`));
-  return `${ranks.length === 1 ? "Rank" : "Ranks"} ${parts.join(", ")}`;
+  return h("div", { class: "story-group" }, h("p", {}, h("strong", {}, rankNames(ranks)), " ", h("bdi", {}, what)), first ? sourceNode(first) : null);
 }
 
 /** The user's frames, and those of libraries folded. @param {Frame[]} frames @param {number} hidden how many more there are */
@@ -176,7 +163,7 @@ function asText({ title, sentence, exception, groups, frames, hidden_frames: hid
     title,
     sentence,
     exception && exception.message.includes("\n") ? exception.message : "",
-    ...groups.map(({ ranks, what }) => `${ranksText(ranks)} ${what}`),
+    ...groups.map(({ ranks, what }) => `${rankNames(ranks)} ${what}`),
     ...frames.flatMap((frame) => [`  ${place(frame)} in ${frame.function}`, ...frame.source.map((each) => `${each.line === frame.line ? "  >" : "   "} ${each.line} ${each.text}`)]),
     hidden ? `  … ${counted(hidden, "more frame")}` : "",
     nextStep ?? "",

@@ -10,13 +10,15 @@
  * @property {string} yes label of the button that confirms
  * @property {(chosen: FormData) => Promise<unknown>} run an error is shown in the dialog, which then stays open
  */
-import { messageOf } from "./api.js";
+import { messageOf, Problem } from "./api.js";
 import { byId, h, setText } from "./dom.js";
+import { FieldErrors } from "./field-errors.js";
 
 export class ConfirmDialog {
   #dialog = byId("confirm", HTMLDialogElement);
   #form = byId("confirm-form", HTMLFormElement);
   #yes = byId("confirm-yes", HTMLButtonElement);
+  #errors = new FieldErrors(this.#form, byId("confirm-error"));
   /** @type {Question["run"] | null} */
   #run = null;
 
@@ -36,7 +38,7 @@ export class ConfirmDialog {
     setText(byId("confirm-consequence"), consequence);
     setText(byId("confirm-note"), note);
     byId("confirm-fields").replaceChildren(...fields);
-    setText(byId("confirm-error"), "");
+    this.#errors.clear();
     setText(this.#yes, yes);
     this.#dialog.showModal();
   }
@@ -51,7 +53,8 @@ export class ConfirmDialog {
       await this.#run?.(new FormData(this.#form));
       this.close();
     } catch (error) {
-      setText(byId("confirm-error"), messageOf(error));
+      const errors = error instanceof Problem ? error.errors : [];
+      this.#errors.show(errors, errors.length ? "" : messageOf(error));
     } finally {
       this.#yes.disabled = false;
     }
@@ -61,5 +64,6 @@ export class ConfirmDialog {
 /** A labelled control of a question. @param {string} label @param {string} name @param {HTMLElement} control */
 export function field(label, name, control) {
   control.setAttribute("name", name);
-  return h("label", {}, label, control);
+  control.id = `field-${name}`;
+  return h("div", { "data-field": name }, h("label", { for: control.id }, label), control);
 }

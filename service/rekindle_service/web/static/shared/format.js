@@ -104,6 +104,19 @@ export function ranksText(job) {
   return job.ranks.min === job.ranks.max ? count(job.ranks.max) : `${job.ranks.min}–${job.ranks.max}`;
 }
 
+/** "Rank 1", "Ranks 0, 2–15". @param {number[]} ranks ascending */
+export function rankNames(ranks) {
+  /** @type {[number, number][]} */
+  const runs = [];
+  for (const rank of ranks) {
+    const last = runs.at(-1);
+    if (last && last[1] === rank - 1) last[1] = rank;
+    else runs.push([rank, rank]);
+  }
+  const parts = runs.map(([first, last]) => (first === last ? `${first}` : `${first}${last - first > 1 ? "–" : ", "}${last}`));
+  return `${ranks.length === 1 ? "Rank" : "Ranks"} ${parts.join(", ")}`;
+}
+
 const MINUTE = 60_000; // milliseconds
 const DAY = 1440 * MINUTE;
 

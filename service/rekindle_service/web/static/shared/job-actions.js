@@ -138,6 +138,9 @@ export const DELETE = {
 /** Whether the job can continue from a snapshot that the user chooses. @param {Job} job */
 export const canResumeFrom = (job) => RESUME.possible(job) || (mayChange(job.owner) && isHeld(job));
 
+/** Whether the server computes steps of the job again: nothing writes its files any more. @param {Job} job */
+export const hasStopped = (job) => hasEnded(job) || (job.state === "queued" && job.intent !== "run");
+
 // --- seen: A failure that somebody has looked at needs nobody any more.
 
 let isMarking = false;

@@ -8,6 +8,7 @@
 import { messageOf } from "../shared/api.js";
 import { setAt, valueAt } from "../shared/code-snippets.js";
 import { byId, setText, h } from "../shared/dom.js";
+import { unfold } from "../shared/field-errors.js";
 import { join, split } from "../shared/shell-words.js";
 import { control, fillMatrix, matrixBody, text } from "./matrix-fields.js";
 
@@ -115,11 +116,6 @@ export class SubmitForm {
     fillMatrix(definition);
     unfold(control("array"));
   }
-}
-
-/** Open every fold around a field. @param {Element} field */
-export function unfold(field) {
-  for (let fold = field.closest("details"); fold; fold = fold.parentElement?.closest("details") ?? null) fold.open = true;
 }
 
 /** What a field holds, as the request has it; undefined where it is empty. @param {OptionField} option @returns {unknown} */

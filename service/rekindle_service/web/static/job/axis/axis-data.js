@@ -2,11 +2,12 @@
  * What the server knows for the time axis: what the job's time went into, and the lanes of its ranks; fetched again as
  * long as the job has not ended.
  *
- * @import { Lanes, TimeBreakdown } from "../../shared/api-types.d.ts"
+ * @import { DigestedStepPublic as DigestedStep, Lanes, TimeBreakdown } from "../../shared/api-types.d.ts"
  */
 import { call, warn } from "../../shared/api.js";
 import { everySecond, latestWins } from "../../shared/timing.js";
 import { idleOf, secondsOf } from "./axis-model.js";
+import { readDigests } from "./digest-lane.js";
 import { getView } from "./view-state.js";
 
 /** The keeper takes a sample as often. */
@@ -31,6 +32,10 @@ export class AxisData {
   lanes = null;
   /** Of all the time, as it was last fetched. @type {Lanes | null} */
   overview = null;
+  /** Steps with digests, ascending. @type {DigestedStep[]} */
+  digests = [];
+  /** The latest, which may compute steps of earlier ones again. */
+  attempt = 0;
 
   /**
    * @param {string} jobId @param {() => number} points how many are requested of each lane
@@ -61,16 +66,22 @@ export class AxisData {
     if (this.isLive && this.#age >= REFRESH_SECONDS) void this.refresh();
   }
 
-  /** @returns {Promise<[TimeBreakdown, Lanes]>} */
+  /** @returns {Promise<[TimeBreakdown, Lanes, DigestedStep[]]>} */
   async #read() {
     const { from, to } = getView();
     const range = from !== null && to !== null ? { from, to } : {};
     const wanted = { job_id: this.#jobId, ...range, points: this.#points(), measure: this.#measures() };
-    return Promise.all([call("GET /jobs/{job_id}/time", { job_id: this.#jobId }), call("GET /jobs/{job_id}/lanes", wanted)]);
+    const known = this.digests.slice(0, this.digests.findLastIndex(({ attempt }) => attempt === this.attempt) + 1);
+    return Promise.all([
+      call("GET /jobs/{job_id}/time", { job_id: this.#jobId }),
+      call("GET /jobs/{job_id}/lanes", wanted),
+      readDigests(this.#jobId, known),
+    ]);
   }
 
-  /** @param {[TimeBreakdown, Lanes]} answer */
-  #show([time, lanes]) {
+  /** @param {[TimeBreakdown, Lanes, DigestedStep[]]} answer */
+  #show([time, lanes, digests]) {
+    this.digests = digests;
     this.time = time;
     this.idle = idleOf(time);
     this.lanes = lanes;

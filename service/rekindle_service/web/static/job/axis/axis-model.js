@@ -68,6 +68,12 @@ export function timeAt(courses, step) {
   return course ? interpolated(course.known.map(([at, each]) => [each, at]), step) : null;
 }
 
+/** When steps of given attempts were reached; without those of which it is not known. @param {Course[]} courses @param {{step: number, attempt: number}[]} steps */
+export function timesOf(courses, steps) {
+  const inverted = new Map(courses.map(({ attempt, known }) => [attempt, known.map(([at, step]) => /** @type {[number, number]} */ ([step, at]))]));
+  return steps.flatMap(({ step, attempt }) => (inverted.has(attempt) ? [interpolated(inverted.get(attempt) ?? [], step)] : []));
+}
+
 /** @param {[number, number][]} pairs ascending @param {number} value */
 function interpolated(pairs, value) {
   const next = pairs.findIndex(([each]) => each >= value);

@@ -119,8 +119,9 @@ const isControl = ({ target }) => target instanceof Element && target.closest("b
 /** @param {Scale} scale @param {number} at that stays where it is @param {number} factor @returns {Span} */
 const zoomed = ({ min, max }, at, factor) => [at - (at - min) * factor, at + (max - at) * factor];
 
-/** Put `node` at a value; hidden where that is not on the axis. @param {HTMLElement} node @param {Scale} scale @param {number | null} value */
+/** Put `node` at a value; hidden where that is not on the axis. @template {HTMLElement} Kind @param {Kind} node @param {Scale} scale @param {number | null} value */
 export function place(node, scale, value) {
   node.hidden = value === null || value < scale.min || value > scale.max;
   if (!node.hidden && value !== null) node.style.left = `${pixelOf(scale, value)}px`;
+  return node;
 }

@@ -12,15 +12,16 @@
  */
 import { ChartGrid } from "../../charts/chart-grid.js";
 import { byId, copyText, setText } from "../../shared/dom.js";
-import { significant } from "../../shared/format.js";
-import { canResumeFrom } from "../../shared/job-actions.js";
+import { count, significant } from "../../shared/format.js";
+import { canResumeFrom, hasStopped } from "../../shared/job-actions.js";
 import { onThemeChange } from "../../shared/theme.js";
 import { Throttle } from "../../shared/timing.js";
 import { drawAttempts, stretchesOfTime } from "./attempt-bar.js";
 import { AxisData } from "./axis-data.js";
 import { drawLegend, drawTicks, readingAt } from "./axis-legend.js";
-import { coursesOf, epochsOf, idleOf, positionOf, positionsWithin, timeOf, timesWithin, unitOf, wholeSpan } from "./axis-model.js";
+import { coursesOf, epochsOf, idleOf, positionOf, positionsWithin, stepAt, timeOf, timesWithin, unitOf, wholeSpan } from "./axis-model.js";
 import { AxisSurface, place } from "./axis-surface.js";
+import { drawDigests } from "./digest-lane.js";
 import { RankLanes } from "./rank-lanes.js";
 import { SnapshotMarks } from "./snapshot-marks.js";
 import { getView, onView, setView } from "./view-state.js";
@@ -38,6 +39,7 @@ export class TimeAxis {
   #tracks = byId("axis-tracks");
   #slider = byId("axis-slider");
   #cursorLine = byId("axis-cursor");
+  #replay = byId("axis-replay", HTMLButtonElement);
   #by = byId("chart-axis", HTMLSelectElement);
   #measure = byId("lane-measure", HTMLSelectElement);
   #usageOf = byId("usage-of", HTMLSelectElement);
@@ -45,6 +47,9 @@ export class TimeAxis {
   /** Loaded once a measure of the ranks is chosen. @type {typeof import("./rank-measures.js") | null} */
   #measures = null;
   #snapshots;
+  #onReplay;
+  /** The script uses rekindle.Run. */
+  #usesRun = false;
   #usage;
   #data;
   #onPoint;
@@ -74,12 +79,14 @@ export class TimeAxis {
   #redraw = new Throttle(() => this.#draw(), REDRAW_INTERVAL_MS);
 
   /**
-   * @param {string} jobId @param {(step: number) => void} onResume
+   * @param {string} jobId @param {(step: number) => void} onResume @param {(step: number | null, reason?: string) => void} onReplay
    * @param {(moment: {time: number, attempt: number | null} | null) => void} onPoint the user points at it, or has left
    */
-  constructor(jobId, onResume, onPoint) {
+  constructor(jobId, onResume, onReplay, onPoint) {
     this.#onPoint = onPoint;
     this.#snapshots = new SnapshotMarks(jobId, onResume);
+    this.#onReplay = onReplay;
+    this.#replay.addEventListener("click", () => onReplay(this.#step()));
     this.#usage = new ChartGrid(byId("usage-charts"), () => null, {
       height: 110,
       onCursor: (t) => this.#point({ ...NOWHERE, t }),
@@ -179,6 +186,7 @@ export class TimeAxis {
     const before = this.#job;
     this.#job = job;
     this.#data.isLive = job.ended_at === null;
+    this.#data.attempt = job.attempt;
     this.#findEpochs([]);
     this.#snapshots.show(this.#listed, canResumeFrom(job));
     if (!before) return this.#redraw.now();
@@ -192,9 +200,10 @@ export class TimeAxis {
     this.#redraw.now();
   }
 
-  /** @param {Snapshot[]} snapshots latest first */
-  setSnapshots(snapshots) {
+  /** @param {Snapshot[]} snapshots latest first @param {boolean} usesRun */
+  setSnapshots(snapshots, usesRun) {
     this.#listed = snapshots;
+    this.#usesRun = usesRun;
     if (this.#job) this.#snapshots.show(snapshots, canResumeFrom(this.#job));
     this.#redraw.now();
   }
@@ -321,6 +330,8 @@ export class TimeAxis {
     byId("axis-reset").hidden = from === null;
     drawAttempts(time ? stretchesOfTime(time) : [], scale);
     this.#snapshots.draw(scale);
+    this.#offerReplay();
+    drawDigests(scale, this.#courses, this.#data.digests, this.#job, this.#attempts, this.#replay.disabled ? null : this.#onReplay);
     if (lanes) {
       this.#ranks.draw(lanes, scale, this.#tracks.clientWidth, rank, this.#heat());
       this.#drawUsage(lanes);
@@ -339,7 +350,21 @@ export class TimeAxis {
     this.#usage.draw(charts.map(({ name, unit, latest, series }) => ({ name, latest, content: { series, x: { kind: "time", min, max, idle: this.#data.idle }, y: { unit, min: 0 } } })));
   }
 
+  /** At which the cursor was left; null where there is none. */
+  #step() {
+    const step = stepAt(this.#courses, getView().t ?? NaN);
+    return step === null ? null : Math.max(1, Math.floor(step + 1e-6));
+  }
+
+  #offerReplay() {
+    const step = this.#step();
+    this.#replay.hidden = !this.#usesRun;
+    this.#replay.disabled = !this.#usesRun || !this.#job || !hasStopped(this.#job);
+    setText(this.#replay, this.#replay.disabled ? "Replay: the job must stop first" : step === null ? "Replay" : `Replay from step ${count(step)}`);
+  }
+
   #moveCursor() {
+    this.#offerReplay();
     const scale = this.#scale();
     const cursor = this.#cursor();
     place(this.#cursorLine, scale, cursor);
