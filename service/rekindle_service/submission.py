@@ -52,6 +52,7 @@ class Submission:
     readable_by: str | None = None  # it may name jobs and bundles of this owner only; None: of everybody
     origin: CodeOrigin | None = None  # what ``code`` is fetched from, see ``jobs.packaging.sources``
     revision: Mapping[str, str] = field(default_factory=dict)  # ``commit`` and ``dirty`` of a directory or bundle
+    replay_hook: str | None = None  # text of ``RunDir.replay_hook``
 
     @property
     def code_dir(self) -> Path | None:

@@ -1,6 +1,7 @@
 """Steps that are computed again come out the same, bit by bit; where a bit has flipped, they do not."""
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,57 @@ def test_steps_of_a_job_that_was_killed_are_the_same_when_they_are_computed_agai
     assert " to 30." in said, said
 
 
+def test_random_steps_of_a_job_that_was_killed_ten_times_are_identical_in_their_replays(
+    client: Client, home: Path
+) -> None:
+    job = submit(client, home, "ddp", "--pause", "0.05", "--epochs", "4")
+    for kill in range(10):
+        job.reach(attempt=kill + 1, beyond=7 * kill)
+        job.kill_rank(kill % 2)
+    assert job.finish() == "succeeded"
+    assert len(client.attempts(job.id)) == 11
+    seed = random.randrange(1 << 32)
+    steps = random.Random(seed).sample(range(1, 81), 10)
+    replays = {step: client.replay(job.id, step)["id"] for step in steps}
+    for step, replayed in replays.items():
+        assert client.wait(replayed)["state"] == "succeeded", (seed, step)
+        assert client.diff(job.id, replayed)["summary"] == f"Identical at step {step}.", (seed, step)
+
+
+def test_diff_replays_the_steps_without_digests_and_names_rank_phase_and_layer(
+    client: Client, home: Path, tmp_path: Path
+) -> None:
+    line = "a = a * 1.001 if (run.step, run.rank) == (9, 1) else a"
+    code = SCRIPT.read_text().replace("optimizer.zero_grad()", f"{line}\n                    optimizer.zero_grad()")
+    (tmp_path / SCRIPT.name).write_text(code)
+    mark = tmp_path / "flip"
+    mark.write_text(f"14 1 {LAYER}")
+    arguments = ("ddp", "--epochs", "1", "--digests")
+    one = submit(client, home, *arguments, "1", name="one")
+    other = submit(client, home, *arguments, "4", name="other", code={"path": str(tmp_path)})
+    flipped = submit(client, home, *arguments, "4", name="flipped", env={"OMP_NUM_THREADS": "1", "FLIP": str(mark)})
+    for job in (one, other, flipped):
+        assert job.finish() == "succeeded"
+    numbers = [client.job(job.id)["number"] for job in (one, other, flipped)]
+    coarse = rekindle(home, "diff", "one", "other")
+    assert f"Find the step: rekindle diff {numbers[0]} {numbers[1]} --replay" in coarse.stdout
+    done = rekindle(home, "diff", "one", "other", "--replay")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 1, done.stderr
+    assert lines[0].startswith("First difference: step 10, "), lines
+    assert f"Replayed steps 8 to 12: other as job {numbers[2] + 1}." in lines, lines
+    recorded = f"Recorded step 10: one as job {numbers[2] + 2}, other as job {numbers[2] + 3}."
+    assert recorded in lines, lines
+    assert any(each.startswith("The difference begins on rank 1: forward, output of 0 (norms ") for each in lines)
+    chance = rekindle(home, "diff", "one", "flipped", "--replay")
+    assert chance.returncode == 1, chance.stderr
+    words = " ".join(chance.stdout.split())
+    assert "The replays do not show the difference: Identical over 5 common steps, 12 to 16." in words
+    assert f"flipped (job {numbers[2]}) and its replay: First difference: step 16, " in words
+    itself = rekindle(home, "diff", "one", "one", "--replay")
+    assert (itself.returncode, "--replay needs two jobs" in itself.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("way", ["ddp", pytest.param("fsdp", marks=pytest.mark.long)])
 def test_a_bit_that_flipped_once_is_named_by_the_replay(client: Client, home: Path, tmp_path: Path, way: str) -> None:
     mark = tmp_path / "flip"
@@ -91,7 +143,9 @@ def test_the_replay_of_a_step_whose_loss_is_nan_names_its_batch(client: Client, 
     (attempt,) = client.attempts(job.id)
     assert attempt["outcome"]["class"] == "nan"
     step = attempt["outcome"]["message"].split(" at step ")[1].split(";")[0].split(" ")[0].rstrip(".")
-    code, said = replay(home, job, "--step", step, "--record")
+    assert int(step) > 0
+    code, said = replay(home, job, "--record")  # the step is that of the outcome
+    assert f"Step {step}, rank 0" in said, said
     assert code == 1, said
     samples = said[said.index(f"Step {step}, rank 0: samples ") :].splitlines()[0]
     assert "7" in samples.replace(",", "").split(), said

@@ -8,8 +8,10 @@ import pytest
 
 from api_server import ApiServer
 from digest_files import DigestWriter
+from job_records import record_attempt
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.digest_records import TensorKind
+from rekindle.contract.run_dir.journal import Journal, RecordType
 
 Job = dict[str, Any]
 STEPS = range(100, 600, 100)
@@ -54,7 +56,7 @@ def test_the_first_difference_is_named_with_what_can_explain_it(shared_server: A
     assert found["summary"].startswith("First difference: step 300, gradients of fc.weight on rank 1; ")
     assert found["difference"]["phases"] == [{"phase": "gradients", "ranks": [1], "names": ["fc.weight"], "count": 1}]
     assert found["causes"] == [{"kind": "arguments", "text": "arguments: --seed (absent) and 2"}]
-    assert found["next_command"] == f"rekindle replay {job['number']} --step 201 --until 300"
+    assert found["next_command"] == f"rekindle diff {job['number']} {other['number']} --replay"
 
 
 def test_changed_code_is_shown_and_nothing_on_record_is_said(
@@ -72,6 +74,27 @@ def test_changed_code_is_shown_and_nothing_on_record_is_said(
     found = diff(shared_server, job, third)
     assert found["code"] == [{"path": "lib.py", "change": "added", "diff": None}]
     assert not any("not deterministic" in note for note in found["notes"])
+
+
+def test_two_replays_of_a_job_that_differ_show_that_the_script_is_not_deterministic(
+    shared_server: ApiServer, job: Job
+) -> None:
+    run_dir = shared_server.run_dir(job)
+    record_attempt(run_dir, world_size=2)
+    outcome = {"class": "nan", "message": "loss is nan at step 9"}
+    Journal(run_dir.journal).write(RecordType.ATTEMPT_ENDED, attempt=1, outcome=outcome, last_step=9)
+    shared_server.read_journal(job)
+    bodies: list[dict[str, Any]] = [{"step": 9}, {}, {"script": "def after_step(step): ..."}]
+    url = f"/api/v1/jobs/{job['id']}/replay"
+    replays = [shared_server.api.post(url, json=body).json() for body in bodies]
+    wrong = shared_server.api.post(url, json={"pdb": True, "rank": 2})
+    assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (422, "rank")
+    for each, random in zip(replays, ("one", "two", "three"), strict=True):
+        writer = DigestWriter(shared_server.run_dir(each))
+        writer.write(range(6, 10), writer.later(8, 1, random=random))
+    sentence = "Both are replays of the same job: the script is not deterministic, from step 8 on."
+    assert sentence in diff(shared_server, replays[0], replays[1])["notes"]
+    assert sentence not in diff(shared_server, replays[0], replays[2])["notes"]
 
 
 def test_two_attempts_of_a_job_are_compared(shared_server: ApiServer, job: Job) -> None:

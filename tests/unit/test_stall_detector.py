@@ -49,6 +49,7 @@ PROGRESS = {
     ],
     "stopped for moments": lambda second: [sample(step=second, state="T" if second % 5 else "S")],
     "stopped by a debugger": lambda second: [sample(step=second, state="t")],
+    "a rank in the debugger of a replay": lambda _: [sample(0, step=5, phase="debugger"), sample(1, step=5)],
 }
 
 

@@ -14,6 +14,7 @@ import typer
 from typer import Option
 
 from rekindle.contract import __version__
+from rekindle_service.cli.commands.attach_command import attach
 from rekindle_service.cli.commands.change import cancel, delete, drain, resume
 from rekindle_service.cli.commands.chaos_command import chaos
 from rekindle_service.cli.commands.demo import demo
@@ -50,7 +51,7 @@ app = typer.Typer(name="rekindle", cls=CommandGroup, rich_markup_mode=None, cont
 _PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Run": (submit, sweep, experiment, demo, chaos),
     "Watch": (ps, queue, top, show, logs, wait, snapshots),
-    "Compare": (diff, replay),
+    "Compare": (diff, replay, attach),
     "Control": (cancel, drain, resume, delete),
     "Server": (serve, doctor, devices, disk, prune),
     "Access": (token, audit),

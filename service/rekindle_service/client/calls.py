@@ -123,11 +123,24 @@ class ApiCalls(ApiConnection):
 
     @api_call
     async def replay(
-        self, job_id: str, step: int, *, until: int | None = None, device: str | None = None, record: bool = False
+        self,
+        job_id: str,
+        step: int | None = None,
+        *,
+        until: int | None = None,
+        device: str | None = None,
+        record: bool = False,
+        script: str | None = None,
+        pdb: bool = False,
+        rank: int | None = None,
     ) -> answers.Job:
-        """Submit a job that computes the steps from ``step`` to ``until`` again, by default that one."""
-        body = {"step": step, **drop_unset(until=until, device=device, record=record or None)}
-        return await self.request("POST", _job(job_id, "replay"), json=body)
+        """Submit a job that computes the steps from ``step`` to ``until`` again: by default the one that failed.
+
+        ``script``: text of a hook. ``pdb``: open a debugger. ``rank``: only there.
+        """
+        chosen = drop_unset(step=step, until=until, device=device, script=script, rank=rank)
+        flags = drop_unset(record=record or None, pdb=pdb or None)
+        return await self.request("POST", _job(job_id, "replay"), json=chosen | flags)
 
     @api_call
     async def delete(self, job_id: str) -> None:

@@ -1,10 +1,14 @@
 """A job that computes steps of another one again, from the state before them."""
 
+import ast
+import re
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from rekindle.contract.job_options import Replay, SnapshotPolicy
+from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.jobs.packaging.code_manifest import read_manifest
@@ -13,6 +17,9 @@ from rekindle_service.store.tables import Job
 from rekindle_service.submission import FieldError, Submission, SubmissionError, stored_values
 
 _NEVER = 1 << 53  # steps
+_MAX_HOOK = 64 << 10  # bytes
+_FUNCTIONS = ("before_step", "after_step")
+_NAMED_STEPS = re.compile(r"\b(?:at|after|in) steps? (\d{1,15})(?: to (\d{1,15}))?")
 _SPECIAL = str.maketrans({each: f"\\{each}" for each in "\\*?[]!# "})  # in a pattern
 
 
@@ -24,8 +31,57 @@ class Steps:
     last: int
 
 
+def failed_steps(job: Job, attempts: Sequence[AttemptInfo]) -> Steps:
+    """The steps that an outcome names: of a loss that is not finite, or of ranks that diverged.
+
+    Raises SubmissionError.
+    """
+    outcome = attempts[-1].outcome if attempts else None
+    named = outcome is not None and outcome.klass in (OutcomeClass.NAN, OutcomeClass.DIVERGENCE)
+    if outcome is not None and named and (found := _NAMED_STEPS.search(outcome.message)) is not None:
+        return Steps(int(found[1]), int(found[2] or found[1]))
+    rule = f"is needed, since the outcome of job {job.number} names none"
+    raise SubmissionError([FieldError("step", rule, None, "name one: --step N")])
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """What a replay does in its first step besides computing it; ``rank``: only there, by default on all."""
+
+    record: bool = False
+    hook: str | None = None  # text of a Python file
+    pdb: bool = False
+    rank: int | None = None
+
+    def errors(self, ranks: int) -> list[FieldError]:
+        """The rules that they violate in a replay of so many ranks."""
+        found = [] if self.hook is None else list(_hook_errors(self.hook))
+        if self.rank is not None and self.rank >= ranks:
+            rule = f"must be a rank of the replay: {'0' if ranks == 1 else f'0 to {ranks - 1}'}"
+            found.append(FieldError("rank", rule, self.rank, "the replay has the ranks of the original"))
+        return found
+
+
+def _hook_errors(text: str) -> Iterator[FieldError]:
+    size = len(text.encode(errors="replace"))
+    if size > _MAX_HOOK:
+        hint = "let it import what is in the code of the job"
+        yield FieldError("script", f"must have at most {_MAX_HOOK:,} bytes", f"{size:,} bytes", hint)
+        return
+    try:
+        tree = ast.parse(text, "script")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        rule = f"must be Python {sys.version_info[0]}.{sys.version_info[1]}: {error or type(error).__name__}"
+        yield FieldError("script", rule, getattr(error, "text", None), "correct the file")
+        return
+    defined = {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
+    if defined.isdisjoint(_FUNCTIONS):
+        hint = "the name of one function is enough"
+        yield FieldError("script", "must define before_step(step) or after_step(step)", ", ".join(defined), hint)
+
+
 def replay_of(
-    job: Job, run_dir: RunDir, attempts: Sequence[AttemptInfo], steps: Steps, device: str | None, *, record: bool
+    job: Job, run_dir: RunDir, attempts: Sequence[AttemptInfo], steps: Steps, device: str | None, additions: Additions
 ) -> Submission:
     """The request for the replay: code copy, arguments, environment, interpreter and ranks of the original.
 
@@ -39,6 +95,8 @@ def replay_of(
     if manifest is not None and not run_dir.code.is_dir():
         rule, hint = "must still have its code copy", f"submit the code again with --continue {job.number}"
         raise SubmissionError([FieldError("job", rule, job.id, hint)])
+    if errors := additions.errors(attempt.world_size):
+        raise SubmissionError(errors)
     nodes = max(1, len(attempt.hosts))
     ranks = attempt.world_size if job.spec.slurm is None else attempt.world_size // nodes * nodes
     spec = replace(
@@ -55,7 +113,7 @@ def replay_of(
         snapshot=SnapshotPolicy(every_steps=_NEVER),
         digest=1,
         last_step=steps.last,
-        record_step=steps.first if record else None,
+        record_step=steps.first if additions.record else None,
         time_limit=None,
         continue_from=None if start is None else job.id,
         continue_step=start,
@@ -64,9 +122,9 @@ def replay_of(
         keep_links=True,
         code={},
         warnings=[],
-        replay=Replay(job.id, steps.first),
+        replay=Replay(job.id, steps.first, additions.hook is not None, additions.pdb, additions.rank),
     )  # fmt: skip
-    return Submission(spec, code=None if manifest is None else run_dir.code)
+    return Submission(spec, code=None if manifest is None else run_dir.code, replay_hook=additions.hook)
 
 
 def _attempt_with(step: int, attempts: Sequence[AttemptInfo], job: Job) -> AttemptInfo:

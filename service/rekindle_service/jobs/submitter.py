@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.files import fsync_directory, write_json
+from rekindle.contract.files import atomic_write, fsync_directory, write_json
 from rekindle.contract.job import JobSpec
 from rekindle.contract.job_options import TargetKind
 from rekindle.contract.run_dir.paths import RunDir
@@ -246,6 +246,8 @@ class Submitter:
                     new.code.mkdir(mode=0o700)
                 elif not submission.is_fetched_by_server:
                     self._copy_code(submission, new)
+                if submission.replay_hook is not None:
+                    atomic_write(new.replay_hook, submission.replay_hook.encode())
                 if job.spec.continue_from is not None:
                     self._continue(job.spec.continue_from, new, job.id, job.spec.continue_step)
             if submission.code_dir is not None:

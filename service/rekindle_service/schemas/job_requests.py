@@ -301,22 +301,39 @@ class ResumeRequest(RequestModel):
 class ReplayRequest(RequestModel):
     """Which steps to compute again, and on what."""
 
-    step: Annotated[int, Field(ge=1, lt=1 << 53)]
-    """The first step."""
+    step: Annotated[int | None, Field(ge=1, lt=1 << 53)] = None
+    """The first step; default: that of a loss that is not finite, or the first in which ranks diverged."""
     until: Annotated[int | None, Field(ge=1, lt=1 << 53)] = None
-    """The last step; default: the first one."""
+    """The last step; default: the first one, or the last in which ranks diverged."""
     device: Device | None = None
     """Device or slots, as of a job; default: those of the original."""
     record: bool = False
     """Record the batch and what each layer computes in the first step."""
+    script: str | None = Field(None, examples=["def before_step(step):\n    print(step.batch)\n"])
+    """Text of a Python file, at most 64 KiB, whose `before_step(step)` and `after_step(step)` are called in the first
+    step."""
+    pdb: bool = False
+    """Open a debugger before the first step, to which `rekindle attach` connects a terminal."""
+    rank: Annotated[int | None, Field(ge=0, lt=MAX_RANKS)] = None
+    """Only rank that calls the functions or opens the debugger; default: all call them, rank 0 opens it."""
 
     @field_validator("until")
     @classmethod
     def _has_a_step(cls, until: int | None, info: ValidationInfo) -> int | None:
-        step = info.data.get("step", 0)
+        step = info.data.get("step") or 0
         if until is not None and until < step:
             raise PydanticCustomError("until", "must not be before step {step}", {"step": step, "hint": ""})
         return until
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.until is not None and self.step is None:
+            raise ValueError("until needs step")
+        if self.pdb and self.script is not None:
+            raise ValueError("only one of script and pdb may be given")
+        if self.rank is not None and not self.pdb and self.script is None:
+            raise ValueError("rank needs script or pdb")
+        return self
 
 
 class ChaosRequest(RequestModel):

@@ -1,5 +1,6 @@
 """Every environment variable that crosses a process boundary, and what must not be inherited."""
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from rekindle.contract.connection_owner import NodePeers
+from rekindle.contract.job_options import Replay
 from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
 
 JOB_ID = "REKINDLE_JOB_ID"  # id of the job
@@ -19,6 +21,7 @@ SNAPSHOT_POLICY = "REKINDLE_SNAPSHOT_POLICY"  # when `rekindle.Run` takes snapsh
 DIGEST_INTERVAL = "REKINDLE_DIGEST_INTERVAL"  # steps between two digests of `rekindle.Run`, where the job sets it
 LAST_STEP = "REKINDLE_LAST_STEP"  # at which `rekindle.Run` stops, where the job sets it
 RECORD_STEP = "REKINDLE_RECORD_STEP"  # whose layers `rekindle.Run` records, where the job sets it
+REPLAY = "REKINDLE_REPLAY"  # what `rekindle.Run` does in the first step of a replay, as JSON
 DEVICES_PER_RANK = "REKINDLE_DEVICES_PER_RANK"  # number of devices of each rank
 SLOTS = "REKINDLE_SLOTS"  # all slots of the attempt on this machine, those of local rank 0 first
 AFFINITY = "REKINDLE_AFFINITY"  # of the keeper and its ranks: an ``Affinity``, and how many CPU slots there are
@@ -89,7 +92,7 @@ READ_LATE = frozenset({GENERATION, FAILURE_STATS})
 SET_BY_REKINDLE = frozenset(
     {
         *(JOB_ID, RUN_DIR, SNAPSHOT_DIR, ATTEMPT, GENERATION, SNAPSHOT_POLICY, FAILURE_STATS),
-        *(DIGEST_INTERVAL, LAST_STEP, RECORD_STEP),
+        *(DIGEST_INTERVAL, LAST_STEP, RECORD_STEP, REPLAY),
         *(DEVICES_PER_RANK, SLOTS, AFFINITY, GPU_SHARE, NODE, NODE_PEERS, HOST, NODE_PLAN, STANDBY, USED_CUDA),
         *(PRIVATE_TMP, ENV_FILES),
         *(ARRAY_INDEX, EVENT, EVENT_ID, EVENT_JSON),
@@ -124,6 +127,7 @@ class RankEnv:
     digest_interval: int | None = None
     last_step: int | None = None
     record_step: int | None = None
+    replay: Replay | None = None
     group_rank: int = 0  # number of the torchrun agent that started this rank, one on each machine
 
     AUDIT_EVENT: ClassVar[str] = "rekindle.environment"
@@ -134,6 +138,7 @@ class RankEnv:
         sys.audit(cls.AUDIT_EVENT)
         run_dir = environment.get(RUN_DIR)
         snapshot_dir = environment.get(SNAPSHOT_DIR)
+        replay = environment.get(REPLAY)
         return cls(
             rank=int(environment.get("RANK", "0")),
             local_rank=int(environment.get("LOCAL_RANK", "0")),
@@ -153,6 +158,7 @@ class RankEnv:
             digest_interval=_number(environment.get(DIGEST_INTERVAL)),
             last_step=_number(environment.get(LAST_STEP)),
             record_step=_number(environment.get(RECORD_STEP)),
+            replay=None if replay is None else Replay.from_json(json.loads(replay)),
             group_rank=int(environment.get("GROUP_RANK", "0")),
         )
 
@@ -177,9 +183,15 @@ def attempt_environment(
     digest_interval: int | None = None,
     last_step: int | None = None,
     record_step: int | None = None,
+    replay: Replay | None = None,
 ) -> dict[str, str]:
     """What the keeper adds to the job's environment for one attempt."""
-    chosen = {DIGEST_INTERVAL: digest_interval, LAST_STEP: last_step, RECORD_STEP: record_step}
+    chosen = {
+        DIGEST_INTERVAL: digest_interval,
+        LAST_STEP: last_step,
+        RECORD_STEP: record_step,
+        REPLAY: None if replay is None else json.dumps(replay.to_json()),
+    }
     return {
         JOB_ID: run_dir.job_id,
         RUN_DIR: str(run_dir.root),

@@ -258,10 +258,13 @@ class SlurmOptions(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Replay(JsonRecord):
-    """What makes a job a replay: the job that it repeats."""
+    """What makes a job a replay: the job that it repeats, and what it does in its first step besides computing it."""
 
     job: str  # id of the original
     step: int  # the first to compute again
+    hook: bool = False  # call the functions of ``RunDir.replay_hook``
+    pdb: bool = False  # open a debugger before the step
+    rank: int | None = None  # that does so; None: every rank
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,6 +181,7 @@ class Keeper:
             digest_interval=self.spec.digest,
             last_step=self.spec.last_step,
             record_step=self.spec.record_step,
+            replay=self.spec.replay,
         )
         plan = AttemptPlan(
             spec=self.spec,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.contract.safe_open import read_end
 
@@ -149,8 +150,13 @@ def _is_ours(frame: TracebackType) -> bool:
 
 
 def relative_to_code(file: str, code: Path) -> str | None:
-    """Make ``file`` relative to the user's code directory; None where it is not in it, or no file, as ``<string>``."""
+    """Make ``file`` relative to the user's code directory; None where it is not in it, or no file, as ``<string>``.
+
+    The hook of a replay, which is next to that directory, belongs to the user's code.
+    """
     path, root = Path(file), code.resolve()
+    if path.is_absolute() and path.resolve() == (hook := RunDir(root.parent).replay_hook):
+        return hook.name
     inside = path.is_absolute() and path.resolve().is_relative_to(root)
     return str(path.resolve().relative_to(root)) if inside else None
 

@@ -2,14 +2,18 @@
 
 import gc
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from rekindle.contract.environment import RankEnv
 
 T = TypeVar("T")
+
+_DEBUGGING = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,12 @@ def abort(world: World) -> None:
     """
     if world.owned and dist.is_initialized() and world.device.type == "cpu":
         dist.destroy_process_group()
+
+
+def wait_for_days() -> None:
+    """Let the ranks wait for each other for as long as a person may use a debugger, in every group that exists."""
+    for group in distributed_c10d._world.pg_map:
+        distributed_c10d._set_pg_timeout(_DEBUGGING, group)
 
 
 def _describe(env: RankEnv, device: torch.device, owned: bool) -> World:

@@ -20,6 +20,7 @@ from rekindle.training import process_group
 from rekindle.training.data_loading import Collate, KeyedDataset, data_loader, length_of, to_device
 from rekindle.training.drain import Drained, DrainSignal, LastStep
 from rekindle.training.layer_recorder import LayerRecorder
+from rekindle.training.replay_hook import ReplayHook
 from rekindle.training.reporter import reporter
 from rekindle.training.sampler import ElasticSampler, TrainingProgress, shard_range
 from rekindle.training.snapshots.async_saver import AsyncSaver, BestTracker
@@ -206,7 +207,9 @@ class Run:
             moved = to_device(batch, self._world.device)
             self._digests.note_batch(moved)
             self._recorder.note_batch(moved)
+            self._hook.before(moved)
             yield moved
+            self._hook.after()
             self._boundary.end_step(sampler)
         self._reporter.update_status(phase=_EPOCH_END)
 
@@ -280,6 +283,7 @@ class Run:
         self._recorder = LayerRecorder(
             self._module, self._env.record_step, None if rank_dir is None else rank_dir.layers
         )
+        self._hook = ReplayHook(self, self._env, self._parts)
         self._digests = DigestRecorder(
             self._world, self._module, self._parts, self._progress, self._digest_interval,
             replicated=not self._strategy.is_sharded,

@@ -19,7 +19,7 @@ from rekindle_service.api.dependencies import (
 from rekindle_service.api.worker_pools import DIGESTS
 from rekindle_service.job_wording import quoted_label
 from rekindle_service.jobs.difference_causes import ComparedRun, code_differences, find_causes, why_incomparable
-from rekindle_service.jobs.step_diff import StepComparison, Verdict, compare_steps, describe, notes
+from rekindle_service.jobs.step_diff import StepComparison, compare_steps, describe, notes
 from rekindle_service.run_readers.digest_series import DigestSeries
 from rekindle_service.schemas.attempt_json import FileDifferencePublic
 from rekindle_service.schemas.digest_json import DigestedStepPublic, DigestedSteps, JobDiff
@@ -28,6 +28,7 @@ from rekindle_service.store.tables import Job
 router = APIRouter(tags=["digests"])
 
 _UNEXPLAINED = "Nothing recorded explains it: the script is not deterministic, or the device computed something else."
+_NOT_DETERMINISTIC = "Both are replays of the same job: the script is not deterministic, from step {:,} on."
 _Attempt = Annotated[int | None, Query(ge=0, le=1 << 31, description="Number of the attempt; default: all")]
 
 
@@ -76,8 +77,9 @@ def compare_trainings(
         steps = [[each.step for each in each_series.steps()] for each_series in series]
         summary = why_incomparable(found.obstacle, (one, steps[0]), (its, steps[1]))
     more = notes(found)
-    if found.verdict is Verdict.DIFFERENT and not causes:
-        more.append(_UNEXPLAINED)
+    if found.difference is not None and not causes:
+        same = _plain_replay(job) is not None and _plain_replay(job) == _plain_replay(second)
+        more.append(_NOT_DETERMINISTIC.format(found.difference.step) if same else _UNEXPLAINED)
     if not all(each.complete for each in series):
         more.append("The files of digests are too large: only what is at their beginning was compared.")
     return JobDiff(
@@ -90,7 +92,7 @@ def compare_trainings(
         logged=found.logged,
         causes=causes,
         code=[FileDifferencePublic.model_validate(each) for each in code],
-        next_command=_next_command(job, found),
+        next_command=_next_command(job, second, found),
     )
 
 
@@ -102,7 +104,17 @@ def _compared(state: AppState, job: Job, run_dir: RunDir, attempt: int | None) -
     return ComparedRun(quoted_label(job.name, job.number), job.spec, run_dir, attempts)
 
 
-def _next_command(job: Job, found: StepComparison) -> str | None:
-    """What finds the differing step among those that have no digests."""
+def _plain_replay(job: Job) -> str | None:
+    """The job that this one repeats, if it does nothing else."""
+    replay = job.spec.replay
+    return None if replay is None or replay.hook or replay.pdb else replay.job
+
+
+def _next_command(one: Job, other: Job, found: StepComparison) -> str | None:
+    """What finds the differing step among those that do not have digests of both."""
     gap = found.gap
-    return f"rekindle replay {job.number} --step {gap[0]} --until {gap[-1]}" if len(gap) > 1 else None
+    if len(gap) < 2:
+        return None
+    if one.id != other.id:
+        return f"rekindle diff {one.number} {other.number} --replay"
+    return f"rekindle replay {one.number} --step {gap[0]} --until {gap[-1]}"

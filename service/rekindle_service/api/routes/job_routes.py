@@ -35,7 +35,7 @@ from rekindle_service.jobs import actions
 from rekindle_service.jobs.job_filter import find_jobs, parse_filter
 from rekindle_service.jobs.job_story import reason
 from rekindle_service.jobs.quotas import owner_of, priority_errors, slots_wanted
-from rekindle_service.jobs.replay import Steps, replay_of
+from rekindle_service.jobs.replay import Additions, Steps, failed_steps, replay_of
 from rekindle_service.jobs.scheduler_health import Prospect
 from rekindle_service.jobs.submitter import Draft
 from rekindle_service.schemas.fields import Page
@@ -221,9 +221,10 @@ def replay_job(
 
     It has the code copy, arguments, environment and interpreter of the original, and a digest of every step.
     """
-    steps = Steps(body.step, body.until or body.step)
     attempts = state.store.detailed_attempts(job.id)
-    submission = replay_of(job, run_dir, attempts, steps, body.device, record=body.record)
+    steps = failed_steps(job, attempts) if body.step is None else Steps(body.step, body.until or body.step)
+    additions = Additions(body.record, body.script, body.pdb, body.rank or 0 if body.pdb else body.rank)
+    submission = replay_of(job, run_dir, attempts, steps, body.device, additions)
     replayed = state.submitter.submit(replace(submission, **submitted_by(state, identity, None)))
     state.wake()
     return job_public(replayed)

@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
+from rekindle_service.cli.commands.diff_replay import narrowed
 from rekindle_service.cli.context import connect, job_argument
 from rekindle_service.cli.terminal import ExitCode, OutputOption, print_answer, print_line, working
 from rekindle_service.client import JobDiff
 
 _ATTEMPT = re.compile(r"(.+)@(\d{1,9})", re.DOTALL)
+_REPLAY_HELP = "Replay the steps in which the difference began, for the exact step, rank, phase and layer."
 _HELP = "Id, number or name of a job; JOB@ATTEMPT is one attempt of it, such as 12@1."
 EXIT_CODES = {"identical": ExitCode.SUCCEEDED, "different": ExitCode.FAILED, "incomparable": ExitCode.USAGE}
 
@@ -19,6 +21,7 @@ def diff(
     context: typer.Context,
     one: Annotated[str, job_argument(_HELP, "A")],
     other: Annotated[str, job_argument(_HELP, "B")],
+    replay: Annotated[bool, typer.Option("--replay", help=_REPLAY_HELP)] = False,
     output: OutputOption = "table",
 ) -> None:
     """Find the first step at which two trainings differ.
@@ -29,9 +32,13 @@ def diff(
     """
     (first, attempt), (second, other_attempt) = split_reference(one), split_reference(other)
     with connect(context) as client:
-        ids = client.find_job(first)["id"], client.find_job(second)["id"]
+        jobs = client.find_job(first), client.find_job(second)
+        if replay and jobs[0]["id"] == jobs[1]["id"]:
+            raise typer.BadParameter("--replay needs two jobs: a replay of either attempt would be the same")
         with working("Comparing digests"):
-            found = client.diff(*ids, attempt=attempt, other_attempt=other_attempt)
+            found = client.diff(jobs[0]["id"], jobs[1]["id"], attempt=attempt, other_attempt=other_attempt)
+        if replay:
+            found = narrowed(client, jobs, found)
     difference = found["difference"]
     if not print_answer(output, found, () if difference is None else [difference["step"]]):
         for line in diff_lines(found):

@@ -1,10 +1,12 @@
 """`rekindle replay`: compute steps of a job again, and say whether they come out the same."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer import Option
 
+from rekindle_service.cli.commands.attach_command import attach_terminal, local_home
 from rekindle_service.cli.commands.diff_command import EXIT_CODES, diff_lines
 from rekindle_service.cli.commands.follow import follow
 from rekindle_service.cli.context import JobArgument, connect
@@ -14,12 +16,15 @@ from rekindle_service.client import Client, Job, Layers, ProblemError
 
 _COLUMNS = ("PHASE", "LAYER", "SHAPE", "LOWEST", "HIGHEST", "NORM", "NOT FINITE")
 _MAX_SAMPLES = 32  # ids that are listed
+_STEP_HELP = "First step to compute again. (default: where the loss was not finite, or ranks diverged)"
+_SCRIPT_HELP = "Python file: call its before_step(step) and after_step(step) in the first step. (default: none)"
+_RANK_HELP = "Rank whose layers are shown, or that --pdb opens (default: 0); only rank that calls --script."
 
 
 def replay(
     context: typer.Context,
     job: JobArgument,
-    step: Annotated[int, Option("--step", min=1, help="First step to compute again.")],
+    step: Annotated[int | None, Option("--step", min=1, help=_STEP_HELP)] = None,
     until: Annotated[int | None, Option(min=1, metavar="STEP", help="Last step. (default: the first one)")] = None,
     device: Annotated[
         str | None, Option(metavar="auto|cpu|cuda|SLOTS", help="Compute it there. (default: as the original)")
@@ -27,7 +32,11 @@ def replay(
     record: Annotated[
         bool, Option("--record", help="Record the batch and what each layer computes in the first step.")
     ] = False,
-    rank: Annotated[int, Option(min=0, help="With --record: whose layers to show. (default: 0)")] = 0,
+    script: Annotated[
+        Path | None, Option(metavar="FILE", exists=True, dir_okay=False, help=_SCRIPT_HELP, show_default=False)
+    ] = None,
+    pdb: Annotated[bool, Option("--pdb", help="Open the Python debugger before the first step.")] = False,
+    rank: Annotated[int | None, Option(min=0, help=_RANK_HELP)] = None,
     detach: Annotated[bool, Option("--detach", help="Do not wait for the replay.")] = False,
     output: OutputOption = "table",
 ) -> None:
@@ -37,14 +46,23 @@ def replay(
     its latest snapshot before the step. The original must have stopped, and is not touched. For scripts that use
     rekindle.Run.
     """
+    if pdb and output != "table" and not detach:
+        raise typer.BadParameter(f"--pdb uses this terminal: pass --detach with -o {output}, then `rekindle attach`")
+    home = local_home(context) if pdb and not detach else None
+    text = None if script is None else _read_script(script)
+    acts = rank if pdb or script is not None else None
     with connect(context) as client:
         original = client.find_job(job)
-        replayed = client.replay(original["id"], step, until=until, device=device, record=record)
+        replayed = client.replay(
+            original["id"], step, until=until, device=device, record=record, script=text, pdb=pdb, rank=acts
+        )
         print_job(replayed, output, _begins(original, replayed))
         if detach:
             return
-        code = follow(client, replayed["id"], output)
-        recorded = record and output == "table" and _show_layers(client, replayed["id"], rank)
+        if home is not None and not attach_terminal(client, home, replayed):
+            raise typer.Exit(ExitCode.INTERRUPTED)
+        code = follow(client, replayed["id"], output, with_logs=script is not None)
+        recorded = record and output == "table" and _show_layers(client, replayed["id"], rank or 0)
         if code is not ExitCode.SUCCEEDED:  # as where the loss is not finite
             raise typer.Exit(code)
         found = client.diff(original["id"], replayed["id"])
@@ -52,6 +70,17 @@ def replay(
         print_line(line)
     if not (recorded and found["verdict"] == "incomparable"):
         raise typer.Exit(EXIT_CODES[found["verdict"]])
+
+
+def _read_script(path: Path) -> str:
+    """Raises BadParameter for a file that is not UTF-8."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        wrong = f"byte {error.start + 1} is 0x{error.object[error.start]:02x}"
+        raise typer.BadParameter(f"--script {path}: must be UTF-8, and {wrong}: save the file as UTF-8") from error
+    except OSError as error:
+        raise typer.BadParameter(f"--script {path}: {error.strerror}") from error
 
 
 def _begins(original: Job, replayed: Job) -> str:

@@ -48,6 +48,7 @@ class RankDir:
     chaos = _Child("chaos")  # the ``Fault`` that the rank injects into itself at the next ``CHAOS_SIGNAL``
     files = _Child("files.jsonl")  # one ``FileRecord`` a line: where the script writes, which checkpoints it loads
     debug_socket = _Child("debug.sock")  # Unix socket of torch's debug server in the rank: flight recorder and more
+    pdb_socket = _Child("pdb.sock")  # Unix socket of the debugger that a replay opens in the rank
 
     def log(self, stream: str) -> Path:
         """File of raw output bytes; ``stream`` is ``stdout`` or ``stderr``."""
@@ -125,6 +126,7 @@ class RunDir:
     requests = _Child("requests.jsonl")  # ``ControlMessage``s of the server for keepers on other machines
     fence = _Child("fence.json")  # ``{"generation": …}``: the only generation that may commit a snapshot now
     code = _Child("code")  # the copy of the user's code made at submit: working directory of every rank
+    replay_hook = _Child("replay_hook.py")  # of a replay: functions that it calls; written once by the server
     code_manifest = _Child("code.json")  # hashes of the code as it was submitted; written once by the server
     observed = _Child("observed.json")  # ``Observations`` as JSON, by the keeper: the script's own checkpoints
     surroundings = _Child("surroundings.json")  # interpreter, packages, machine of the latest run, by its keeper

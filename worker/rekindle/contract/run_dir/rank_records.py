@@ -12,6 +12,9 @@ STACK_SIGNAL = signal.SIGRTMIN + 7
 A real-time signal, since scripts, Slurm and Lightning use SIGUSR1 and SIGUSR2 themselves.
 """
 
+DEBUGGER_PHASE = "debugger"
+"""Phase of a rank that is stopped in the debugger of a replay, for as long as a person likes: it is no hang."""
+
 
 class RankState(StrEnum):
     """Where a rank is; how it ended, if badly, is in ``RankError`` or the keeper's journal."""

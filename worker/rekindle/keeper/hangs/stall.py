@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rekindle.contract.rank_traces import Frame
 from rekindle.contract.run_dir.json_records import JsonRecord
+from rekindle.contract.run_dir.rank_records import DEBUGGER_PHASE
 from rekindle.keeper.rank_processes.probe import RankSample
 
 MIN_TIMEOUT = 25.0  # seconds, unless the user sets another
@@ -168,7 +169,8 @@ class StallDetector:
         return self._steps_observed == 0 and self.limit is not None
 
     def _has_progressed(self, world: Sequence[RankSample], computing: bool) -> bool:
-        if [sample.phase for sample in world] != [sample.phase for sample in self._world]:
+        phases = [sample.phase for sample in world]
+        if DEBUGGER_PHASE in phases or phases != [sample.phase for sample in self._world]:
             return True
         steps = [sample.step for sample in world if sample.step is not None]
         return max(steps) != self._step if steps else computing or _activity_of(world) != _activity_of(self._world)
