@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_process import environment, rekindle
+from cli_process import environment, heed_interrupts, rekindle
 from e2e.served_job import ServedJob
 from e2e.test_replay import submit
 from e2e.waiting import until
@@ -96,6 +96,7 @@ def terminal(home: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "rekindle_service", *words],
         env=environment(home), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=heed_interrupts,
     )  # fmt: skip
     try:
         yield process
