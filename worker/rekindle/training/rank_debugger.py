@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rekindle.contract.run_dir.rank_records import DEBUGGER_PHASE
@@ -28,18 +27,12 @@ def open_debugger(path: Path, code: Path, phase: PhaseOf, names: Mapping[str, ob
     The caller and its callers in this package must return to the script and call nothing else.
     """
     vars(builtins).update(names)
-    _Debugger(path, phase).start(_script_frame(code))
-
-
-def _script_frame(code: Path) -> FrameType:
-    """The frame of the user's ``code`` that waits for a batch; without code, as of a recipe, the innermost caller."""
-    callers = [
-        frame
-        for frame, _ in traceback.walk_stack(sys._getframe())
-        if not str(frame.f_globals.get("__name__")).startswith(_OWN)
-    ]
+    frames = [frame for frame, _ in traceback.walk_stack(sys._getframe())]
+    callers = [frame for frame in frames if not str(frame.f_globals.get("__name__")).startswith(_OWN)]
     own = [frame for frame in callers if Path(frame.f_code.co_filename).is_relative_to(code)]
-    return (own or callers)[0]
+    debugger = _Debugger(path, phase)
+    debugger.set_trace((own or callers)[0])  # a recipe has no code of the user
+    debugger.set_step()  # Python 3.13 would stop within the line that waits for the batch
 
 
 class _Debugger(pdb.Pdb):
@@ -47,13 +40,8 @@ class _Debugger(pdb.Pdb):
 
     def __init__(self, path: Path, phase: PhaseOf) -> None:
         self._terminal, self._phase = _Terminal(path), phase
-        super().__init__(
-            stdin=self._terminal, stdout=self._terminal, skip=_NOT_STEPPED_INTO, nosigint=True, readrc=False
-        )
-
-    def start(self, frame: FrameType) -> None:
-        self.set_trace(frame)
-        self.set_step()  # Python 3.13 would stop within the line that waits for the batch
+        files = {"stdin": self._terminal, "stdout": self._terminal}
+        super().__init__(**files, skip=_NOT_STEPPED_INTO, nosigint=True, readrc=False)  # type: ignore[arg-type]
 
     def interaction(self, *stop: Any) -> None:
         with self._phase(DEBUGGER_PHASE):

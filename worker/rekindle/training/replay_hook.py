@@ -25,13 +25,9 @@ class ReplayedStep:
     rank: int
     model: nn.Module  # as the script gave it to ``Run``
     batch: Any  # of this rank, on its device
+    optimizer: torch.optim.Optimizer | None  # the first
     optimizers: list[torch.optim.Optimizer]
     run: Any  # the `rekindle.Run`
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer | None:
-        """The first optimizer; None where ``Run`` knows none."""
-        return self.optimizers[0] if self.optimizers else None
 
 
 class ReplayHook:
@@ -39,37 +35,39 @@ class ReplayHook:
 
     def __init__(self, run: Any, env: RankEnv, parts: dict[str, Stateful]) -> None:
         """Load the file, for a ``rekindle.Run``. Raises what its code raises."""
-        replay = env.replay
-        self._run, self._env, self._parts = run, env, parts
-        self._replay = replay if replay is not None and replay.rank in (None, env.rank) else None
+        self._run, self._env, self._replay = run, env, env.replay
+        self._optimizers = [part for part in parts.values() if isinstance(part, torch.optim.Optimizer)]
         self._functions: dict[str, Callable[[ReplayedStep], object]] = {}
         self._step: ReplayedStep | None = None  # while it is computed
-        if replay is not None and replay.pdb:
+        if env.replay is None or env.run_dir is None:
+            return
+        if env.replay.pdb:
             wait_for_days()
-        if self._replay is not None and self._replay.hook and env.run_dir is not None:
+        if env.replay.rank not in (None, env.rank):
+            self._replay = None
+        elif env.replay.hook:
             self._functions = _load(env.run_dir)
 
     def before(self, batch: Any) -> None:
         """Act before the step, if it is the one. The generator that calls it must yield to the script next."""
-        if self._replay is None or self._replay.step != self._run.step + 1:
+        replay, run, run_dir, rank_dir = self._replay, self._run, self._env.run_dir, self._env.rank_dir
+        if replay is None or replay.step != run.step + 1 or run_dir is None or rank_dir is None:
             return
-        optimizers = [part for part in self._parts.values() if isinstance(part, torch.optim.Optimizer)]
-        step = ReplayedStep(self._replay.step, self._env.rank, self._run.module, batch, optimizers, self._run)
-        self._step = step
-        self._call("before_step", step)
-        if self._replay.pdb and self._env.rank_dir is not None and self._env.run_dir is not None:
-            names = {"run": step.run, "model": step.model, "batch": batch, "optimizer": step.optimizer}
-            open_debugger(self._env.rank_dir.pdb_socket, self._env.run_dir.code, self._run.phase, names)
+        first = self._optimizers[0] if self._optimizers else None
+        self._step = ReplayedStep(
+            replay.step, self._env.rank, run.module, batch, first, self._optimizers, run
+        )  # fmt: skip
+        if "before_step" in self._functions:
+            self._functions["before_step"](self._step)
+        if replay.pdb:
+            names = {"run": run, "model": run.module, "batch": batch, "optimizer": first}
+            open_debugger(rank_dir.pdb_socket, run_dir.code, run.phase, names)
 
     def after(self) -> None:
         """Act after the step, once the script asks for the next batch."""
-        if self._step is not None:
-            step, self._step = self._step, None
-            self._call("after_step", step)
-
-    def _call(self, name: str, step: ReplayedStep) -> None:
-        if (function := self._functions.get(name)) is not None:
-            function(step)
+        step, self._step = self._step, None
+        if step is not None and "after_step" in self._functions:
+            self._functions["after_step"](step)
 
 
 def _load(run_dir: RunDir) -> dict[str, Callable[[ReplayedStep], object]]:

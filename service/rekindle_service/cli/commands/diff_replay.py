@@ -1,6 +1,6 @@
 """`rekindle diff --replay`: replays find the exact step of a difference, and the layer in which it begins."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
 import typer
@@ -27,20 +27,16 @@ def narrowed(client: Client, jobs: Sequence[Job], found: JobDiff) -> JobDiff:
         return found
     first, last = (found["last_equal_step"] or 0) + 1, found["difference"]["step"]
     notes, exact = [], found
-    if first < last:
-        # From the last equal step on: the replays show, too, whether they begin with the same state.
-        before = max(first - 1, 1)
-        known = [_has_digests(client, job, first, last) for job in jobs]
-        replays = iter(_replay(client, [job for job, has in zip(jobs, known, strict=True) if not has], before, last))
-        compared = [job if has else next(replays) for job, has in zip(jobs, known, strict=True)]
-        exact = client.diff(*(each["id"] for each in compared))
-        notes.append(f"Replayed steps {before:,} to {last:,}: {_labels(jobs, compared)}.")
+    if missing := [job for job in jobs if not _has_digests(client, job, first, last)]:
+        before = max(first - 1, 1)  # the last equal step: it shows that the replays begin with the same state
+        replays = {job["id"]: each for job, each in zip(missing, _replay(client, missing, before, last), strict=True)}
+        notes.append(f"Replayed steps {before:,} to {last:,}: {_labels(missing, replays.values())}.")
+        exact = client.diff(*(replays.get(job["id"], job)["id"] for job in jobs))
         if exact["difference"] is None:
             notes.append(f"The replays do not show the difference: {exact['summary']}")
-            for job, replay in zip(jobs, compared, strict=True):
-                if replay != job:
-                    own = client.diff(job["id"], replay["id"])["summary"]
-                    notes.append(f"{job['name']} (job {job['number']}) and its replay: {own}")
+            for job in missing:
+                own = client.diff(job["id"], replays[job["id"]]["id"])["summary"]
+                notes.append(f"{job['name']} (job {job['number']}) and its replay: {own}")
             return {**found, "notes": notes, "next_command": None}
         last = exact["difference"]["step"]
     recorded = _replay(client, jobs, last, last, record=True)
@@ -74,10 +70,9 @@ def _replay(client: Client, jobs: Sequence[Job], first: int, last: int, *, recor
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
-def _labels(jobs: Sequence[Job], compared: Sequence[Job]) -> str:
-    """``one as job 7, other as job 9``, of those that were replayed."""
-    pairs = zip(jobs, compared, strict=True)
-    return ", ".join(f"{job['name']} as job {replay['number']}" for job, replay in pairs if replay["id"] != job["id"])
+def _labels(jobs: Sequence[Job], replays: Iterable[Job]) -> str:
+    """``one as job 7, other as job 9``."""
+    return ", ".join(f"{job['name']} as job {each['number']}" for job, each in zip(jobs, replays, strict=True))
 
 
 def _first_layer(client: Client, replays: Sequence[Job]) -> str:
