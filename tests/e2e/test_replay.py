@@ -64,7 +64,9 @@ def test_random_steps_of_a_job_that_was_killed_ten_times_are_identical_in_their_
     replays = {step: client.replay(job.id, step)["id"] for step in steps}
     for step, replayed in replays.items():
         assert client.wait(replayed)["state"] == "succeeded", (seed, step)
-        assert client.diff(job.id, replayed)["summary"] == f"Identical at step {step}.", (seed, step)
+        found = client.diff(job.id, replayed)
+        assert found["verdict"] == "identical", (seed, step, found["summary"])
+        assert found["last_equal_step"] == step, (seed, found["summary"])
 
 
 def test_diff_replays_the_steps_without_digests_and_names_rank_phase_and_layer(
@@ -95,7 +97,7 @@ def test_diff_replays_the_steps_without_digests_and_names_rank_phase_and_layer(
     chance = rekindle(home, "diff", "one", "flipped", "--replay")
     assert chance.returncode == 1, chance.stderr
     words = " ".join(chance.stdout.split())
-    assert "The replays do not show the difference: Identical over 5 common steps, 12 to 16." in words
+    assert "The replays do not show the difference: Identical over 6 common steps, 11 to 16." in words
     assert f"flipped (job {numbers[2]}) and its replay: First difference: step 16, " in words
     itself = rekindle(home, "diff", "one", "one", "--replay")
     assert (itself.returncode, "--replay needs two jobs" in itself.stderr) == (2, True)

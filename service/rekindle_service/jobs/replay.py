@@ -54,7 +54,7 @@ class Additions:
     rank: int | None = None
 
     def errors(self, ranks: int) -> list[FieldError]:
-        """The rules that they violate in a replay of so many ranks."""
+        """The rules that they violate in a replay of this number of ranks."""
         found = [] if self.hook is None else list(_hook_errors(self.hook))
         if self.rank is not None and self.rank >= ranks:
             rule = f"must be a rank of the replay: {'0' if ranks == 1 else f'0 to {ranks - 1}'}"

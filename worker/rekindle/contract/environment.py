@@ -186,8 +186,8 @@ def attempt_environment(
     replay: Replay | None = None,
 ) -> dict[str, str]:
     """What the keeper adds to the job's environment for one attempt."""
-    chosen = {DIGEST_INTERVAL: digest_interval, LAST_STEP: last_step, RECORD_STEP: record_step}
-    chosen |= {} if replay is None else {REPLAY: json.dumps(replay.to_json())}
+    repeated = None if replay is None else json.dumps(replay.to_json())
+    chosen = {DIGEST_INTERVAL: digest_interval, LAST_STEP: last_step, RECORD_STEP: record_step, REPLAY: repeated}
     return {
         JOB_ID: run_dir.job_id,
         RUN_DIR: str(run_dir.root),

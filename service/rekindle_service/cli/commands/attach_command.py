@@ -123,19 +123,20 @@ def _open(root: Path, path: Path) -> socket.socket:
 
 def _relay(connection: socket.socket, who: str) -> bool:
     """Pass lines and output on until the other side closes; True where the input has ended before."""
-    decoder, inputs, answered = codecs.getincrementaldecoder("utf-8")("replace"), [0], False
+    decoder, answered = codecs.getincrementaldecoder("utf-8")("replace"), False
+    inputs = [sys.stdin.fileno()]
     while True:
-        ready, _, _ = select.select([connection, *inputs], [], [], None if answered else _SILENT)
+        ready, _, _ = select.select([connection.fileno(), *inputs], [], [], None if answered else _SILENT)
         if not ready:
             note(f"{who} is busy, or has another terminal. Waiting for its prompt; Ctrl-C detaches.")
-        answered = answered or not ready or connection in ready
+        answered = answered or not ready or connection.fileno() in ready
         try:
-            if connection in ready:
+            if connection.fileno() in ready:
                 if not (data := connection.recv(1 << 16)):
                     return not inputs
                 sys.stdout.write(strip_control(decoder.decode(data)))
                 sys.stdout.flush()
-            elif ready and (line := os.read(0, 1 << 16)):
+            elif ready and (line := os.read(inputs[0], 1 << 16)):
                 connection.sendall(line)
             elif ready:
                 inputs = []

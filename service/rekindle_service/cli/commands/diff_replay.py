@@ -41,8 +41,7 @@ def narrowed(client: Client, jobs: Sequence[Job], found: JobDiff) -> JobDiff:
         last = exact["difference"]["step"]
     recorded = _replay(client, jobs, last, last, record=True)
     notes += [f"Recorded step {last:,}: {_labels(jobs, recorded)}.", _first_layer(client, recorded)]
-    of_originals = {key: found[key] for key in ("causes", "code")}
-    return {**exact, **of_originals, "notes": notes, "next_command": None}
+    return {**exact, "causes": found["causes"], "code": found["code"], "notes": notes, "next_command": None}
 
 
 def _has_digests(client: Client, job: Job, first: int, last: int) -> bool:
