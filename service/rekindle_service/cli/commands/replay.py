@@ -18,7 +18,7 @@ _COLUMNS = ("PHASE", "LAYER", "SHAPE", "LOWEST", "HIGHEST", "NORM", "NOT FINITE"
 _MAX_SAMPLES = 32  # ids that are listed
 _STEP_HELP = "First step to compute again. (default: where the loss was not finite, or ranks diverged)"
 _SCRIPT_HELP = "Python file: call its before_step(step) and after_step(step) in the first step. (default: none)"
-_RANK_HELP = "Rank whose layers are shown, or that --pdb opens (default: 0); only rank that calls --script."
+_RANK_HELP = "Rank whose layers are shown, of --pdb, or that alone calls --script. (default: 0; --script: all)"
 
 
 def replay(
