@@ -6,7 +6,7 @@ import pytest
 
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle_service.jobs.replay import Steps, replay_of
+from rekindle_service.jobs.replay import Additions, Steps, replay_of
 from rekindle_service.store.tables import Job
 from rekindle_service.submission import SubmissionError
 
@@ -20,6 +20,6 @@ def test_a_step_that_was_not_computed_is_refused_with_the_range(
 ) -> None:
     attempts = [AttemptInfo(1, run=1, last_step=last_step)]
     with pytest.raises(SubmissionError) as refused:
-        replay_of(Job(id="k3v9x2m1qa", number=7), RunDir(tmp_path), attempts, Steps(21, 21), None, record=False)
+        replay_of(Job(id="k3v9x2m1qa", number=7), RunDir(tmp_path), attempts, Steps(21, 21), None, Additions())
     (error,) = refused.value.errors
     assert (error.field, error.rule, error.value) == ("step", rule, 21)

@@ -85,7 +85,7 @@ def options(
     """Run training scripts as jobs that resume after a crash, a hang or a lost machine.
 
     Without a command: the jobs that need you, that run, that are next, and that have ended. With -o json, every
-    command but serve, demo and snapshots export prints JSON for programs.
+    command but serve, demo, attach and snapshots export prints JSON for programs.
     """
     if context.invoked_subcommand is None:
         overview(context, output)
