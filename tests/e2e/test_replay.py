@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -97,7 +98,9 @@ def test_diff_replays_the_steps_without_digests_and_names_rank_phase_and_layer(
     chance = rekindle(home, "diff", "one", "flipped", "--replay")
     assert chance.returncode == 1, chance.stderr
     words = " ".join(chance.stdout.split())
-    assert "The replays do not show the difference: Identical over 6 common steps, 11 to 16." in words
+    assert re.search(r"The replays do not show the difference: Identical over \d+ common steps, \d+ to 16\.", words), (
+        words
+    )
     assert f"flipped (job {numbers[2]}) and its replay: First difference: step 16, " in words
     itself = rekindle(home, "diff", "one", "one", "--replay")
     assert (itself.returncode, "--replay needs two jobs" in itself.stderr) == (2, True)

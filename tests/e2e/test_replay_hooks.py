@@ -1,6 +1,7 @@
 """A replay calls functions of a file or opens a debugger, and its steps are those of the original all the same."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from e2e.waiting import until
 from rekindle.contract.run_dir.rank_records import DEBUGGER_PHASE
 from rekindle_service.client import Client
 
+IDENTICAL = r"Identical over \d+ common steps, \d+ to 9\."  # the first follows from the snapshot
 HOOK = """
 def before_step(step):
     print("before", step.number, step.rank, type(step.model).__name__, len(step.batch), len(step.optimizers))
@@ -53,7 +55,7 @@ def test_functions_of_a_file_are_called_in_the_step_on_all_ranks_or_one(
     for words, ranks in (((), (0, 1)), (("--rank", "1"), (1,))):
         done = rekindle(home, "replay", job.id, "--step", "7", "--until", "9", "--script", str(hook), *words)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "Identical over 4 common steps, 6 to 9." in done.stdout
+        assert re.search(IDENTICAL, done.stdout), done.stdout
         replayed = latest(client, home, job)
         for rank in (0, 1):
             lines = [f"before 7 {rank} Sequential 2 1", "after 7 True 6 True"] if rank in ranks else []
@@ -151,7 +153,7 @@ def test_a_debugger_outlives_its_terminal_and_changes_nothing_of_the_training(
         assert (second.returncode, "The debugger is closed." in err) == (0, True), out + err
     assert replayed.finish() == "succeeded"
     same = rekindle(home, "diff", job.id, replayed.id)
-    assert (same.returncode, same.stdout) == (0, "Identical over 4 common steps, 6 to 9.\n")
+    assert (same.returncode, bool(re.fullmatch(f"{IDENTICAL}\n", same.stdout))) == (0, True), same.stdout
     closed = rekindle(home, "attach", replayed.id)
     assert (closed.returncode, "is not open" in closed.stderr) == (0, True)
     for words, reason in (((job.id,), "has no debugger"), ((replayed.id, "--rank", "0"), "is in rank 1")):
