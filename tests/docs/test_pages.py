@@ -42,6 +42,7 @@ PROGRAMS = {
     "docs/notifications.md": "here",
     "docs/own-scripts.md": "parts of docs/examples: docs/test_beginners_pages.py",
     "docs/quickstart.md": "docs/test_beginners_pages.py; docs/test_commands.py submits them",
+    "docs/replay.md": "e2e/test_replay_hooks.py",
     "docs/snapshots.md": "here",
     "docs/training.md": "here",
     "docs/troubleshooting.md": "docs/test_commands.py submits it",

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli_process import environment, heed_interrupts, rekindle
+from doc_pages import blocks
 from e2e.served_job import ServedJob
 from e2e.test_replay import submit
 from e2e.waiting import until
@@ -61,6 +62,8 @@ def test_functions_of_a_file_are_called_in_the_step_on_all_ranks_or_one(
             lines = [f"before 7 {rank} Sequential 2 1", "after 7 True 6 True"] if rank in ranks else []
             assert printed(replayed, rank) == lines
         assert replayed.run_dir.replay_hook.read_text() == HOOK
+    (shown,) = blocks("python", "docs/replay.md")
+    assert client.wait(client.replay(job.id, 7, script=shown.text)["id"])["state"] == "succeeded"
     assert sorted(str(path) for path in job.run_dir.root.rglob("*")) == before
 
 
