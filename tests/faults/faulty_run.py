@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,16 +63,16 @@ class FaultyRun(RunFiles):
 
     # --- what is done
 
-    def start(self, *, cold: bool = False, **environment: str) -> "StartedKeeper":
+    def start(self, *, cold: bool = False, prefix: Sequence[str] = (), **environment: str) -> "StartedKeeper":
         """Start a keeper as the server does: in a session of its own, its log in the run directory.
 
-        From a spare keeper, unless it must be ``cold``.
+        From a spare keeper, unless it must be ``cold``; then ``prefix`` is a program that starts it.
         """
         own = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1", RUN_DIR: str(self.run_dir.root), **environment}
         with self.run_dir.keeper_log.open("ab") as log:
             forked = None if cold or not self._warm else _fork_keeper(self.run_dir, own, log.fileno())
             keeper: StartedKeeper = forked or subprocess.Popen(
-                [sys.executable, "-P", "-m", "rekindle.keeper", str(self.run_dir.root)],
+                [*prefix, sys.executable, "-P", "-m", "rekindle.keeper", str(self.run_dir.root)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.run_dir.code, env=own,
                 start_new_session=True,
             )  # fmt: skip

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rekindle_service.cli.layout import harmless, progress_bar
 from rekindle_service.cli.terminal import ExitCode, exit_code_for
-from rekindle_service.client import Checkpoint, Job, Outcome, Rank, TimeBreakdown
+from rekindle_service.client import Checkpoint, Job, Outcome, Rank, StepTimes, TimeBreakdown
 from rekindle_service.client.answers import QueuedJob, ValidatedJob
 from rekindle_service.job_wording import job_label
 
@@ -235,6 +235,16 @@ def time_breakdown(time: TimeBreakdown) -> str:
     order = ("training", "saving", "replayed", "stalled", "starting", "waiting", "queued")
     spent = ((category, time["seconds"][category]) for category in order)
     return ", ".join(f"{category} {duration(seconds)}" for category, seconds in spent if seconds >= 1)
+
+
+def step_split(times: StepTimes) -> str:
+    """``120 ms: data 64%, forward 20%``, the largest first; "" where it is not measured."""
+    total = times["step_seconds"]
+    shares = (
+        sorted(((seconds / total, phase) for phase, seconds in times["seconds"].items()), reverse=True) if total else []
+    )
+    parts = ", ".join(f"{phase} {share:.0%}" for share, phase in shares if share >= 0.01)
+    return f"{total * 1000:.3g} ms: {parts}" if total else ""
 
 
 def job_cells(job: Job) -> dict[str, str | Text]:

@@ -7,7 +7,7 @@ __all__ += ["Device", "Devices", "DigestedSteps", "DiskUsage", "DisplacedJob", "
 __all__ += ["ExperimentSummary", "Fault", "FaultInjection", "Job", "JobDiff", "JobEvent", "Layers", "LogLines"]
 __all__ += ["Me", "MetricName", "MetricSeries", "NewToken", "Outcome", "Overview", "OverviewItem", "OwnerShare"]
 __all__ += ["PruneItem", "PruneResult", "Queue", "QueuedJob", "Rank", "RankGroup", "Snapshot", "SnapshotList"]
-__all__ += ["Story", "StoryFrame", "TimeBreakdown", "TimedLine", "Token", "Trial", "ValidatedJob"]
+__all__ += ["StepTimes", "Story", "StoryFrame", "TimeBreakdown", "TimedLine", "Token", "Trial", "ValidatedJob"]
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ class Json(dict[str, Any], Generic[T]):
 if TYPE_CHECKING:
     from rekindle.contract import outcome
     from rekindle_service.experiments import comparison
-    from rekindle_service.jobs import job_story, source_lines
+    from rekindle_service.jobs import job_story, source_lines, step_times
     from rekindle_service.retention import rules
     from rekindle_service.run_readers import merged_log
     from rekindle_service.schemas import (
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     FaultInjection = Json[attempt_json.ChaosPublic]
     JobEvent = Json[attempt_json.EventPublic]
     TimeBreakdown = Json[attempt_json.TimeBreakdown]
+    StepTimes = Json[step_times.StepTimes]
     Snapshot = Json[attempt_json.SnapshotPublic]
     SnapshotList = Json[attempt_json.SnapshotList]
     Configuration = Json[attempt_json.ConfigurationPublic]

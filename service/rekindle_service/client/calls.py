@@ -193,6 +193,11 @@ class ApiCalls(ApiConnection):
         return await self._get(_job(job_id, "time"))
 
     @api_call
+    async def step_times(self, job_id: str, attempt: int | None = None) -> answers.StepTimes:
+        """What the time of a step is spent on, and what limits the speed, of one attempt (default: the latest)."""
+        return await self._get(_job(job_id, "step-times"), attempt=attempt)
+
+    @api_call
     async def configuration(self, job_id: str) -> answers.Configuration:
         """The working directory, code and environment of the job."""
         return await self._get(_job(job_id, "configuration"))

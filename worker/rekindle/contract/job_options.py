@@ -398,6 +398,8 @@ class JobOptions(JsonRecord):
         True, label="Metrics from the output", flag="--printed-metrics/--no-printed-metrics", only_ours=True
     )
     """Read metrics from what the script prints. Metrics that it reports itself take precedence."""
+    step_times: bool = _in_code(True, label="Times within a step", flag="--step-times/--no-step-times", only_ours=True)
+    """Measure what the time of sampled steps is spent on, from the data loader to the optimizer."""
     on_restart: list[str] = _in_code(
         [],
         label="Append on restart",

@@ -18,7 +18,7 @@ import multiprocessing.popen_spawn_posix
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import spawn
 from typing import Any
@@ -63,7 +63,10 @@ def _loopback_listener(host: Any, port: Any) -> socket.socket | None:
     return None
 
 
-_HOOKS: tuple[tuple[str, str, Callable[[Any], None]], ...] = (
+Hook = tuple[str, str, Callable[[Any], None]]
+"""A module, a name in it, and what changes the module as soon as it has the name."""
+
+_HOOKS: tuple[Hook, ...] = (
     ("torch.distributed.distributed_c10d", gloo_peers.FUNCTION, gloo_peers.verify_groups),
     (_RENDEZVOUS, _STORE_CLASS, listen_on_loopback),
 )
@@ -79,13 +82,13 @@ else:
 
 def install() -> None:
     """Install all hooks; call it once in a process, before its script runs."""
-    _call_when_loaded()
+    call_when_loaded(_HOOKS)
     _install_in_spawned()
 
 
-def _call_when_loaded() -> None:
+def call_when_loaded(hooks: Sequence[Hook]) -> None:
     """Call each hook at once, or as soon as the last line of what it changes has run."""
-    pending = list(_HOOKS)
+    pending = list(hooks)
 
     def call_loaded(event: str, _: tuple[object, ...]) -> None:
         if event == "import" and pending:

@@ -54,6 +54,7 @@ from rekindle.rank.rank_process import (
     reset_multiprocessing,
 )
 from rekindle.rank.standby import Standby
+from rekindle.rank.step_timer import StepTimer
 
 EXIT_LIMIT = 120.0  # seconds; the upload of a tracker may take long
 _EXIT_QUIET = 5.0  # seconds for which exit functions usually take no longer
@@ -79,7 +80,8 @@ def main() -> None:
     announce_share(spec)
     record = _Record(env, env.run_dir, env.rank_dir, spec, used_cuda and _FRESH.format(module=used_cuda))
     rank_pid = os.getpid()
-    begin = partial(_begin, env, env.rank_dir, env.run_dir, record)
+    timer = StepTimer(env.rank_dir.steps, env.local_world_size) if spec.step_times else None
+    begin = partial(_begin, env, env.rank_dir, env.run_dir, record, timer)
     arguments = _begin_or_stand_by(standby, begin, env, spec)
     error = _run_target(spec if arguments is None else replace(spec, args=arguments), env.run_dir.code, standby)
     code = exit_code(error)
@@ -121,7 +123,12 @@ def _become_a_rank(env: RankEnv, code: Path) -> None:
 
 
 def _begin(
-    env: RankEnv, rank_dir: RankDir, run_dir: RunDir, record: "_Record", write_logs: Callable[[RankDir], None]
+    env: RankEnv,
+    rank_dir: RankDir,
+    run_dir: RunDir,
+    record: "_Record",
+    timer: StepTimer | None,
+    write_logs: Callable[[RankDir], None],
 ) -> None:
     """Become a rank of the attempt, which has begun."""
     rank_dir.root.mkdir(parents=True, exist_ok=True)
@@ -131,6 +138,8 @@ def _begin(
     install_fault_handler(rank_dir)
     record.started()
     track_files(run_dir, rank_dir)
+    if timer is not None:
+        timer.install()
 
 
 def _begin_or_stand_by(

@@ -15,9 +15,10 @@ from rekindle_service.api.dependencies import AppStateDep, AttemptNumber, Attemp
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problems import invalid_field
 from rekindle_service.jobs.job_story import SameError, Story, read_story, start_reasons
+from rekindle_service.jobs.step_times import StepTimes, read_step_times
 from rekindle_service.jobs.time_breakdown import goodput, time_breakdown, totals
 from rekindle_service.run_readers.lanes import Lanes, RankMeasure, read_lanes
-from rekindle_service.run_readers.rank_rows import read_rank_zero_status
+from rekindle_service.run_readers.rank_rows import rank_numbers, read_rank_zero_status
 from rekindle_service.schemas.attempt_json import AttemptPublic, EventPublic, IntervalPublic, TimeBreakdown
 from rekindle_service.schemas.fields import Page
 from rekindle_service.store.tables import Job
@@ -55,6 +56,21 @@ def read_time_breakdown(state: AppStateDep, job: JobDep, run_dir: RunDirDep) -> 
         seconds=totals(intervals),
         intervals=[IntervalPublic(**asdict(interval)) for interval in intervals],
     )
+
+
+@router.get("/jobs/{job_id}/step-times")
+def read_times_of_steps(
+    job: JobDep, run_dir: RunDirDep, attempts: AttemptsDep, attempt: AttemptNumber = None
+) -> StepTimes:
+    """Break down the time of a step of an attempt, from the data loader to the optimizer, and say what limits it.
+
+    Steps are sampled, a few per second. Scripts that do not step by an optimizer of torch, or that train in processes
+    of their own, are not measured.
+    """
+    if attempt is None and job.attempt == 0:
+        return StepTimes(None, None, "Not measured: the job has not started yet.")
+    found = attempts.find(attempt)
+    return read_step_times(run_dir, found.number, rank_numbers(run_dir, found), measured=job.spec.step_times)
 
 
 @router.get("/jobs/{job_id}/lanes")

@@ -16,6 +16,8 @@ from rekindle.contract.states import JobState
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.problems import RESPONSES
 from rekindle_service.api.worker_pools import CHECKS
+from rekindle_service.jobs.step_times import read_step_times
+from rekindle_service.run_readers.rank_rows import rank_numbers
 from rekindle_service.sanitize import sanitize_line
 from rekindle_service.schemas.machine_json import Health, Readiness
 from rekindle_service.store import StorageError
@@ -92,7 +94,7 @@ def prometheus_metrics(
 
 
 class MetricsCollector(Collector):
-    """Reads all values from the rows on each scrape. Labels have few values: only jobs that hold slots have series."""
+    """Reads all values on each scrape. Labels have few values: only jobs that hold slots have series."""
 
     def __init__(self, state: AppState, readable_by: str | None) -> None:
         """``readable_by``: only jobs of this owner have series of their own; sums are those of all jobs."""
@@ -103,7 +105,9 @@ class MetricsCollector(Collector):
         yield from _server(self._state)
         yield from _totals(self._state.store.totals())
         yield _slots(self._state, holding)
-        yield from _jobs([job for job in holding if self._readable_by in (None, job.owner)])
+        readable = [job for job in holding if self._readable_by in (None, job.owner)]
+        yield from _jobs(readable)
+        yield _steps(self._state, readable)
 
 
 def _server(state: AppState) -> Iterator[Metric]:
@@ -162,3 +166,21 @@ def _jobs(holding: list[Job]) -> Iterator[Metric]:
             if (value := getattr(job, column)) is not None:
                 gauge.add_metric([job.id], value)
         yield gauge
+
+
+def _steps(state: AppState, holding: list[Job]) -> Metric:
+    seconds = GaugeMetricFamily(
+        "rekindle_job_step_phase_seconds",
+        "Seconds of a step of the slowest rank by phase, such as data or forward",
+        labels=["job_id", "phase"],
+    )
+    stuck = state.scheduler_health().stuck
+    for job in [job for job in holding if job.id not in stuck]:
+        if (attempt := state.store.attempt(job.id, job.attempt)) is not None:
+            run_dir = state.home.run_dir(job.id)
+            times = read_step_times(
+                run_dir, attempt.number, rank_numbers(run_dir, attempt), measured=job.spec.step_times
+            )
+            for phase, value in times.seconds.items():
+                seconds.add_metric([job.id, phase], value)
+    return seconds

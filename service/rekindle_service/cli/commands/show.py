@@ -23,6 +23,7 @@ from rekindle_service.client import (
     ProblemError,
     Rank,
     RankGroup,
+    StepTimes,
     Story,
     StoryFrame,
     TimeBreakdown,
@@ -43,13 +44,14 @@ def show(context: typer.Context, job: JobArgument, output: OutputOption = "table
         has_ranks = found["state"] == "running" or (found["attempt"] and found["nodes"]["max"] > 1)
         ranks = client.ranks(found["id"]) if has_ranks else []
         directory, story = client.configuration(found["id"])["directory"], client.story(found["id"])
-        metrics = client.metric_names(found["id"])
+        metrics, steps = client.metric_names(found["id"]), client.step_times(found["id"])
         if output == "table" and sys.stdout.isatty():
             _mark_seen(client, found)
     answer = {**found, "directory": directory, "attempts": attempts, "time": time, "story": story, "metrics": metrics}
+    answer["step_times"] = steps
     if not print_answer(output, answer, [found["id"]]):
         console = out()
-        for line in job_lines(console, found, attempts, time, directory, story, ranks, metrics):
+        for line in job_lines(console, found, attempts, time, directory, story, ranks, metrics, steps):
             console.print(line)
 
 
@@ -69,6 +71,7 @@ def job_lines(
     story: Story,
     ranks: Sequence[Rank] = (),
     metrics: Sequence[MetricName] = (),
+    steps: StepTimes | None = None,
 ) -> Iterator[Text]:
     """Everything that is known about the job, in lines that fit the terminal."""
     yield cut_line(
@@ -79,7 +82,7 @@ def job_lines(
     if has_story:
         yield from story_lines(console, story)
         yield Text()
-    for label, value in facts(job, time, directory, ranks, metrics):
+    for label, value in facts(job, time, directory, ranks, metrics, steps):
         if label != "status" or not has_story:
             yield from paragraph(console, value, indent=2, label=Text(f"{label:<10}", "dim"))
     for warning in job["warnings"]:
@@ -95,6 +98,7 @@ def facts(
     directory: str,
     ranks: Sequence[Rank] = (),
     metrics: Sequence[MetricName] = (),
+    steps: StepTimes | None = None,
 ) -> Iterator[tuple[str, str | Text]]:
     """The known facts about the job as a whole, as label and text; ``directory`` is its working directory."""
     started, ended = job["started_at"], job["ended_at"]
@@ -118,6 +122,8 @@ def facts(
         "restarts": str(job["restarts"] or ""),
         "goodput": _goodput(job, time),
         "time": formatting.time_breakdown(time),
+        "step": "" if steps is None else formatting.step_split(steps),
+        "limit": "" if steps is None or steps["attempt"] is None else steps["summary"],
         "started": started and formatting.clock(started),
         "ended": ended and formatting.clock(ended),
         "directory": directory,

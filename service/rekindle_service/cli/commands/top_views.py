@@ -14,7 +14,7 @@ from rekindle_service.cli import formatting
 from rekindle_service.cli.formatting import ABSENT, STATE_STYLES, state_text
 from rekindle_service.cli.layout import Table, harmless, progress_bar, slot_bars
 from rekindle_service.client import Client, Job, is_settled
-from rekindle_service.client.answers import Attempt, Device, Rank
+from rekindle_service.client.answers import Attempt, Device, Rank, StepTimes
 from rekindle_service.sanitize import sanitize_line
 
 # --- keys
@@ -166,11 +166,12 @@ class JobView:
     job: Job
     attempts: list[Attempt]
     ranks: list[Rank]
+    steps: StepTimes
 
     columns = _RANK_COLUMNS
 
     def to_json(self) -> Any:
-        return {**self.job, "attempts": self.attempts, "rank_states": self.ranks}
+        return {**self.job, "attempts": self.attempts, "rank_states": self.ranks, "step_times": self.steps}
 
     def ids(self) -> list[str]:
         return [self.job["id"]]
@@ -180,9 +181,13 @@ class JobView:
         yield Text.assemble(harmless(job["name"], "bold"), "  ", state_text(formatting.state_name(job)), no_wrap=True)
         saved = "" if job["snapshot_step"] is None else f"snapshot of step {job['snapshot_step']}"
         progress = formatting.join([formatting.progress(job), *formatting.epoch_and_speed(job), saved], ", ")
-        for text in (progress, formatting.status_line(job), _last_failure(self.attempts)):
+        for text in (progress, formatting.status_line(job), _last_failure(self.attempts), self._step()):
             if text:
                 yield one_line(text)
+
+    def _step(self) -> str:
+        split = formatting.step_split(self.steps)
+        return f"step {split}. {self.steps['summary']}" if split else ""
 
     def rows(self, controls: Controls) -> list[ViewRow]:
         cells = ((str(rank["rank"]), _rank_cells(rank)) for rank in self.ranks)
@@ -200,7 +205,7 @@ def machine_view(client: Client) -> MachineView:
 
 
 def job_view(client: Client, job_id: str) -> JobView:
-    return JobView(client.job(job_id), client.attempts(job_id), client.ranks(job_id))
+    return JobView(client.job(job_id), client.attempts(job_id), client.ranks(job_id), client.step_times(job_id))
 
 
 def one_line(text: str, style: str = "") -> Text:

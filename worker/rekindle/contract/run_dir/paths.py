@@ -43,6 +43,7 @@ class RankDir:
     collectives = _Child("collectives.json")  # latest entries of torch's flight recorder when the script failed
     metrics = _Child("metrics.jsonl")  # one ``MetricPoint`` a line
     digests = _Child("digests.jsonl")  # ``DigestNames`` and ``StepDigest``, one a line: what the training was, in bits
+    steps = _Child("steps.json")  # ``StepSamples`` as JSON, replaced whole, not fsynced: what a step's time is spent on
     layers = _Child("layers.json")  # ``StepRecord`` as JSON: what the layers have computed in a step that was recorded
     stacks = _Child("stacks.log")  # stacks of all threads, appended by faulthandler at every ``STACK_SIGNAL``
     chaos = _Child("chaos")  # the ``Fault`` that the rank injects into itself at the next ``CHAOS_SIGNAL``

@@ -24,6 +24,7 @@ import { showHeader } from "./job-header.js";
 import { showReplay } from "./replay-card.js";
 import { Ranks, showStack } from "./ranks.js";
 import { showCheckpoints, SnapshotList } from "./snapshots.js";
+import { StepTimesStrip } from "./step-times.js";
 import { StoryView, isOutdated } from "./story.js";
 
 // --- The cursor that the log shares with the time axis: a line that the user points at or chooses moves it, and the
@@ -153,6 +154,7 @@ const jobId = idInUrl();
 
 const actions = new JobButtons();
 const axis = new TimeAxis(jobId, (step) => actions.confirmResume(step), (step, reason) => actions.confirmReplay(step, reason), (moment) => log.point(moment));
+const stepTimes = new StepTimesStrip(jobId);
 const charts = new JobCharts(jobId, axis);
 const stream = new EventStream({ resync: refresh, event: onEvent }, { job: jobId, log: null });
 /** The rank whose log is shown; the URL names it once the user has chosen another one. */
@@ -197,7 +199,7 @@ const fetchMetrics = () => charts.load();
 async function refresh() {
   try {
     showJob(await call("GET /jobs/{job_id}", { job_id: jobId }));
-    const parts = [fetchRanks, fetchAttempts, fetchMetrics, fetchSnapshots, fetchConfiguration, () => axis.refresh(), () => log.refresh()];
+    const parts = [fetchRanks, fetchAttempts, fetchMetrics, fetchSnapshots, fetchConfiguration, () => axis.refresh(), () => stepTimes.refresh(), () => log.refresh()];
     await refetch(() => story.refresh(), ...parts);
     openChosenRank();
     markReady();
@@ -247,6 +249,7 @@ function showJob(next) {
   showCheckpoints(next, (path) => actions.confirmResume(path));
   snapshots.setJob(next);
   axis.setJob(next);
+  stepTimes.isLive = next.state === "running";
   byId("stack-open").hidden = next.state !== "running";
   offerLogs();
   log.setLive(!hasEnded(next) && next.state !== "queued");
@@ -254,7 +257,7 @@ function showJob(next) {
   if (!before) return;
   const changed = before.attempt !== next.attempt || before.state !== next.state;
   if (isOutdated(before, next)) void refetch(() => story.refresh());
-  if (changed) void refetch(fetchAttempts, fetchRanks, fetchMetrics, fetchConfiguration);
+  if (changed) void refetch(() => stepTimes.refresh(), fetchAttempts, fetchRanks, fetchMetrics, fetchConfiguration);
   if (changed || before.snapshot_step !== next.snapshot_step) void refetch(fetchSnapshots);
 }
 

@@ -1,0 +1,58 @@
+/**
+ * What the time of a step is spent on and what limits it: a sentence, a bar, and the same as a table; fetched again as
+ * long as the job runs.
+ *
+ * @import { StepTimes } from "../shared/api-types.d.ts"
+ */
+import { CHOSEN, colourOf } from "../charts/palette.js";
+import { call, warn } from "../shared/api.js";
+import { byId, h, patchChildren, setText } from "../shared/dom.js";
+import { percent } from "../shared/format.js";
+import { everySecond, latestWins } from "../shared/timing.js";
+
+/** The ranks write as rarely. */
+const REFRESH_SECONDS = 5;
+/** In the order of a step. */
+const PHASES = /** @type {const} */ (["data", "copy", "forward", "backward", "communication", "optimizer", "saving", "other"]);
+
+export class StepTimesStrip {
+  #fetch;
+  #age = 0;
+  isLive = false;
+
+  /** @param {string} jobId */
+  constructor(jobId) {
+    this.#fetch = latestWins(() => call("GET /jobs/{job_id}/step-times", { job_id: jobId }), draw);
+    everySecond(() => ++this.#age >= REFRESH_SECONDS && this.isLive && void this.refresh());
+  }
+
+  async refresh() {
+    this.#age = 0;
+    await this.#fetch().catch(warn("what steps are spent on"));
+  }
+}
+
+/** @param {StepTimes} times */
+function draw({ attempt, summary, rank, ranks, seconds, step_seconds: step }) {
+  const parts = PHASES.flatMap((phase, index) => (step && seconds[phase] ? [{ phase, index, share: seconds[phase] / step }] : []));
+  byId("step-times").hidden = attempt === null;
+  setText(byId("step-summary"), summary);
+  setText(byId("step-whole"), step ? `${milliseconds(step)}${ranks.length > 1 ? ` on rank ${rank}, the slowest` : ""}` : "");
+  byId("step-bar").hidden = !step;
+  patchChildren(byId("step-bar"), parts.map(({ index, share }) => coloured(h("span"), index, share)));
+  patchChildren(byId("step-parts"), parts.map(({ phase, index, share }) => {
+    const title = ranks.map((each) => `rank ${each.rank}: ${milliseconds(each.seconds[phase] ?? 0)}`).join("\n");
+    const cells = [milliseconds(seconds[phase]), percent(share)].map((text) => h("td", { role: "cell" }, text));
+    return coloured(h("tr", { role: "row", title }, h("th", { role: "rowheader", scope: "row" }, phase), ...cells), index, share);
+  }));
+}
+
+/** @param {number} seconds */
+const milliseconds = (seconds) => `${Number((seconds * 1000).toPrecision(3))} ms`;
+
+/** @param {HTMLElement} node @param {number} index @param {number} share */
+function coloured(node, index, share) {
+  node.style.setProperty("--tone", colourOf(index, CHOSEN));
+  node.style.flexGrow = node.tagName === "SPAN" ? String(share) : "";
+  return node;
+}
