@@ -1,34 +1,10 @@
 """What limits the speed of a training, judged from what its ranks have measured."""
 
-from collections.abc import Mapping
-
 import pytest
 
 from rekindle.contract.run_dir.step_records import StepPhase, StepSample, StepSamples
 from rekindle_service.jobs.step_times import StepLimit, StepTimes, judge, split
-
-BASE = {StepPhase.FORWARD: 0.03, StepPhase.BACKWARD: 0.05, StepPhase.OPTIMIZER: 0.01}
-STEPS = range(8, 88, 8)
-
-
-def lockstep(
-    *ranks: Mapping[StepPhase, float],
-    transfer: float = 0.005,
-    elements: tuple[int, ...] = (),
-    saving: float = 0.0,
-    workers: int | None = 0,
-) -> dict[int, StepSamples]:
-    """Ranks with these seconds of each step beyond the usual: who is early waits. ``saving``: in total, on rank 0."""
-    busy = [BASE | {phase: BASE.get(phase, 0.0) + more for phase, more in rank.items()} for rank in ranks]
-    whole = max(sum(each.values()) for each in busy) + transfer
-    found = {}
-    for rank, own in enumerate(busy):
-        seconds = {**own, StepPhase.COMMUNICATION: whole - sum(own.values())}
-        size = elements[rank] if elements else 1000
-        samples = [StepSample(step, whole * step, 0.0, {**seconds}, size) for step in STEPS]
-        saved = saving if rank == 0 else 0.0
-        found[rank] = StepSamples(100, 100 * whole, saved, 10 if saved else 0, 8, workers, samples)
-    return found
+from step_files import STEPS, lockstep
 
 
 def limit_of(ranks: dict[int, StepSamples]) -> tuple[StepLimit | None, str]:

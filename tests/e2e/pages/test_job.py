@@ -22,9 +22,11 @@ from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.digest_records import LayerRecord, StepRecord, TensorKind
 from rekindle.contract.run_dir.script_files import Checkpoint, Observations
 from rekindle.contract.run_dir.snapshot_dir import SnapshotScore
+from rekindle.contract.run_dir.step_records import StepPhase
 from rekindle.contract.states import JobState
 from rekindle_service.client import Client
 from rekindle_service.jobs.packaging.code_manifest import take_manifest
+from step_files import lockstep, write_steps
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -314,6 +316,16 @@ def test_the_strip_explains_where_the_time_went_and_adds_up(job_page: Page) -> N
     shares = [float(text.split()[0]) for text in rows.locator("td:last-child").all_text_contents()]
     assert 99 <= sum(shares) <= 100
     assert rows.count() == job_page.locator("#time-bar span").count()
+
+
+def test_a_step_is_broken_down_for_the_slowest_rank(job: PlayedJob, job_page: Page) -> None:
+    write_steps(job.run_dir, lockstep({}, {StepPhase.DATA: 0.16}))
+    expect(job_page.locator("#step-summary")).to_contain_text("Input-bound: 63% of a step", timeout=15_000)
+    expect(job_page.locator("#step-whole")).to_have_text("255 ms on rank 1, the slowest")
+    rows = job_page.locator("#step-parts tr")
+    assert rows.count() == job_page.locator("#step-bar span").count() == 5
+    expect(rows.first).to_contain_text("data160 ms62.7 %")
+    expect(rows.first).to_have_attribute("title", "rank 0: 0 ms\nrank 1: 160 ms")
 
 
 def test_a_phone_shows_every_rank_and_an_empty_log_is_small(page: Page, play: Play) -> None:

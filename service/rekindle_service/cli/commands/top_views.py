@@ -166,7 +166,7 @@ class JobView:
     job: Job
     attempts: list[Attempt]
     ranks: list[Rank]
-    steps: StepTimes
+    steps: StepTimes | None = None
 
     columns = _RANK_COLUMNS
 
@@ -181,13 +181,13 @@ class JobView:
         yield Text.assemble(harmless(job["name"], "bold"), "  ", state_text(formatting.state_name(job)), no_wrap=True)
         saved = "" if job["snapshot_step"] is None else f"snapshot of step {job['snapshot_step']}"
         progress = formatting.join([formatting.progress(job), *formatting.epoch_and_speed(job), saved], ", ")
-        for text in (progress, formatting.status_line(job), _last_failure(self.attempts), self._step()):
+        for text in (progress, formatting.status_line(job), _last_failure(self.attempts), *self._step()):
             if text:
                 yield one_line(text)
 
-    def _step(self) -> str:
-        split = formatting.step_split(self.steps)
-        return f"step {split}. {self.steps['summary']}" if split else ""
+    def _step(self) -> list[str]:
+        split = "" if self.steps is None else formatting.step_split(self.steps)
+        return [f"step {split}", self.steps["summary"]] if self.steps is not None and split else []
 
     def rows(self, controls: Controls) -> list[ViewRow]:
         cells = ((str(rank["rank"]), _rank_cells(rank)) for rank in self.ranks)
