@@ -27,7 +27,6 @@ from rekindle.rank.step_timer import StepTimer
 MODELS = {"tiny": ((8,), 400), "mlp": ((256,), 200), "resnet18": ((3, 64, 64), 10)}  # shape of a sample; steps a block
 PLACES: list[tuple[Any, str]] = [
     (dataloader._BaseDataLoaderIter, "__next__"),
-    (DataLoader, "__iter__"),
     (torch.autograd, "_engine_run_backward"),
     (dist.distributed_c10d.Work, "wait"),
     (dist, "_broadcast_coalesced"),
@@ -83,7 +82,7 @@ def main() -> None:
                 optimizer.step()
             if number >= 2:
                 seconds[measured].append((time.monotonic() - began) / block)
-            timer._marks = None
+            timer._marks = []
         samples = len(timer._samples)
     if dist.get_rank() == 0:
         ratio = statistics.median(on / without for without, on in zip(*seconds, strict=True))
