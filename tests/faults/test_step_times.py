@@ -1,10 +1,13 @@
 """What limits the speed of a training is named, whether a script trains by hand or by ``rekindle.Run``."""
 
+import json
 import os
 
 import pytest
 
 from e2e.waiting import until
+from rekindle.contract.job import JobSpec
+from rekindle.contract.run_dir.attempt_history import AttemptSummary
 from rekindle.contract.run_dir.step_records import StepPhase
 from rekindle.contract.states import JobIntent
 from rekindle_service.jobs.step_times import StepLimit, StepTimes, read_step_times
@@ -27,7 +30,8 @@ def measure(run) -> StepTimes:
     """What is measured after some seconds of training, which is then stopped."""
 
     def times() -> StepTimes:
-        return read_step_times(run.run_dir, 1, [0, 1], measured=True)
+        spec = JobSpec.from_json(json.loads(run.run_dir.spec.read_bytes()))
+        return read_step_times(spec, run.run_dir, AttemptSummary(1, world_size=2))
 
     def is_measured() -> bool:
         ranks = times().ranks

@@ -4,7 +4,7 @@ In lockstep all ranks have equally long steps: the fast ones wait in communicati
 is busy longest, its split is that of the step, and communication costs no more than what all ranks wait in a step.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -12,9 +12,12 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from rekindle.contract.field_texts import Described
+from rekindle.contract.job import JobSpec
+from rekindle.contract.run_dir.attempt_history import AttemptSummary
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.step_records import StepPhase, StepSamples
+from rekindle_service.run_readers.rank_rows import rank_numbers
 
 MIN_SAMPLES = 5  # of a rank
 _COMPUTING = (StepPhase.FORWARD, StepPhase.BACKWARD, StepPhase.OPTIMIZER)
@@ -40,6 +43,7 @@ _MIN_SHARE = {  # of a step, from which on a limit is named
     StepLimit.DATA: 0.15, StepLimit.COPY: 0.15, StepLimit.COMMUNICATION: 0.25, StepLimit.SAVING: 0.05,
     StepLimit.SLOW_RANK: 0.1, StepLimit.UNEVEN_BATCHES: 0.1, StepLimit.OTHER: 0.3, StepLimit.COMPUTE: 0.0,
 }  # fmt: skip
+_NONE = "Not measured: no rank has taken several steps with an optimizer of torch in its own process."
 _COPY = "precedes the first layer, above all the copy to the GPU; use pin_memory=True, and non_blocking=True in .to()"
 _TRANSFER = "waits for transfers; send less often (no_sync() while gradients accumulate) or less (bf16_compress_hook)"
 _OTHER = "is other code of the script, such as logging, evaluation, or data that no DataLoader loads"
@@ -93,21 +97,18 @@ class StepTimes(Described):
     """Ranks that were measured."""
 
 
-def read_step_times(run_dir: RunDir, attempt: int, ranks: Iterable[int], *, measured: bool) -> StepTimes:
-    """What the ranks of an attempt have written; ``measured``: False where the job has switched it off."""
-    if not measured:
-        return StepTimes(attempt, None, "Not measured: the job was submitted with --no-step-times.")
-    directory = run_dir.attempt(attempt)
+def read_step_times(spec: JobSpec, run_dir: RunDir, attempt: AttemptSummary) -> StepTimes:
+    """What the ranks of an attempt have written."""
+    number, directory = attempt.number, run_dir.attempt(attempt.number)
+    if not spec.step_times:
+        return StepTimes(number, None, "Not measured: the job was submitted with --no-step-times.")
+    ranks = rank_numbers(run_dir, attempt)
     found = {rank: read_record(directory.rank(rank).steps, StepSamples, run_dir.root) for rank in ranks}
     known = {rank: samples for rank, samples in found.items() if samples is not None}
+    fewest = min((len(samples.samples) for samples in known.values()), default=0)
     if not known:
-        why = "Not measured: no rank has taken several steps with an optimizer of torch in its own process."
-        return StepTimes(attempt, None, why)
-    enough = {rank: samples for rank, samples in known.items() if len(samples.samples) >= MIN_SAMPLES}
-    if len(enough) < len(known):
-        fewest = min(len(samples.samples) for samples in known.values())
-        return StepTimes(attempt, None, f"{fewest} of {MIN_SAMPLES} steps are measured.")
-    return judge(attempt, enough)
+        return StepTimes(number, None, _NONE)
+    return judge(number, known) if fewest >= MIN_SAMPLES else StepTimes(number, None, f"{fewest} steps are measured.")
 
 
 def judge(attempt: int, ranks: Mapping[int, StepSamples]) -> StepTimes:

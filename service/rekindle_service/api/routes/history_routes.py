@@ -18,7 +18,7 @@ from rekindle_service.jobs.job_story import SameError, Story, read_story, start_
 from rekindle_service.jobs.step_times import StepTimes, read_step_times
 from rekindle_service.jobs.time_breakdown import goodput, time_breakdown, totals
 from rekindle_service.run_readers.lanes import Lanes, RankMeasure, read_lanes
-from rekindle_service.run_readers.rank_rows import rank_numbers, read_rank_zero_status
+from rekindle_service.run_readers.rank_rows import read_rank_zero_status
 from rekindle_service.schemas.attempt_json import AttemptPublic, EventPublic, IntervalPublic, TimeBreakdown
 from rekindle_service.schemas.fields import Page
 from rekindle_service.store.tables import Job
@@ -69,8 +69,7 @@ def read_times_of_steps(
     """
     if attempt is None and job.attempt == 0:
         return StepTimes(None, None, "Not measured: the job has not started yet.")
-    found = attempts.find(attempt)
-    return read_step_times(run_dir, found.number, rank_numbers(run_dir, found), measured=job.spec.step_times)
+    return read_step_times(job.spec, run_dir, attempts.find(attempt))
 
 
 @router.get("/jobs/{job_id}/lanes")

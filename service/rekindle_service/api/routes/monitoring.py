@@ -17,7 +17,6 @@ from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.problems import RESPONSES
 from rekindle_service.api.worker_pools import CHECKS
 from rekindle_service.jobs.step_times import read_step_times
-from rekindle_service.run_readers.rank_rows import rank_numbers
 from rekindle_service.sanitize import sanitize_line
 from rekindle_service.schemas.machine_json import Health, Readiness
 from rekindle_service.store import StorageError
@@ -169,18 +168,11 @@ def _jobs(holding: list[Job]) -> Iterator[Metric]:
 
 
 def _steps(state: AppState, holding: list[Job]) -> Metric:
-    seconds = GaugeMetricFamily(
-        "rekindle_job_step_phase_seconds",
-        "Seconds of a step of the slowest rank by phase, such as data or forward",
-        labels=["job_id", "phase"],
-    )
-    stuck = state.scheduler_health().stuck
-    for job in [job for job in holding if job.id not in stuck]:
+    text = "Seconds of a step of the slowest rank, by phase, such as data or forward"
+    gauge = GaugeMetricFamily("rekindle_job_step_phase_seconds", text, labels=["job_id", "phase"])
+    for job in [each for each in holding if each.id not in state.scheduler_health().stuck]:
         if (attempt := state.store.attempt(job.id, job.attempt)) is not None:
-            run_dir = state.home.run_dir(job.id)
-            times = read_step_times(
-                run_dir, attempt.number, rank_numbers(run_dir, attempt), measured=job.spec.step_times
-            )
-            for phase, value in times.seconds.items():
-                seconds.add_metric([job.id, phase], value)
-    return seconds
+            times = read_step_times(job.spec, state.home.run_dir(job.id), attempt)
+            for phase, seconds in times.seconds.items():
+                gauge.add_metric([job.id, phase], seconds)
+    return gauge

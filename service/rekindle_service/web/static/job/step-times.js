@@ -10,7 +10,6 @@ import { byId, h, patchChildren, setText } from "../shared/dom.js";
 import { percent } from "../shared/format.js";
 import { everySecond, latestWins } from "../shared/timing.js";
 
-/** The ranks write as rarely. */
 const REFRESH_SECONDS = 5;
 /** In the order of a step. */
 const PHASES = /** @type {const} */ (["data", "copy", "forward", "backward", "communication", "optimizer", "saving", "other"]);
@@ -34,25 +33,22 @@ export class StepTimesStrip {
 
 /** @param {StepTimes} times */
 function draw({ attempt, summary, rank, ranks, seconds, step_seconds: step }) {
-  const parts = PHASES.flatMap((phase, index) => (step && seconds[phase] ? [{ phase, index, share: seconds[phase] / step }] : []));
   byId("step-times").hidden = attempt === null;
+  byId("step-bar").hidden = !step;
   setText(byId("step-summary"), summary);
   setText(byId("step-whole"), step ? `${milliseconds(step)}${ranks.length > 1 ? ` on rank ${rank}, the slowest` : ""}` : "");
-  byId("step-bar").hidden = !step;
-  patchChildren(byId("step-bar"), parts.map(({ index, share }) => coloured(h("span"), index, share)));
-  patchChildren(byId("step-parts"), parts.map(({ phase, index, share }) => {
-    const title = ranks.map((each) => `rank ${each.rank}: ${milliseconds(each.seconds[phase] ?? 0)}`).join("\n");
-    const cells = [milliseconds(seconds[phase]), percent(share)].map((text) => h("td", { role: "cell" }, text));
-    return coloured(h("tr", { role: "row", title }, h("th", { role: "rowheader", scope: "row" }, phase), ...cells), index, share);
-  }));
+  const parts = PHASES.flatMap((phase, index) => {
+    if (!step || !seconds[phase]) return [];
+    const title = ranks.map((each) => `rank ${each.rank}: ${milliseconds(each.seconds[phase])}`).join("\n");
+    const cells = [milliseconds(seconds[phase]), percent(seconds[phase] / step)].map((text) => h("td", { role: "cell" }, text));
+    const [bar, row] = [h("span"), h("tr", { role: "row", title }, h("th", { role: "rowheader", scope: "row" }, phase), ...cells)];
+    for (const node of [bar, row]) node.style.setProperty("--tone", colourOf(index, CHOSEN));
+    bar.style.flexGrow = String(seconds[phase] / step);
+    return [{ bar, row }];
+  });
+  patchChildren(byId("step-bar"), parts.map(({ bar }) => bar));
+  patchChildren(byId("step-parts"), parts.map(({ row }) => row));
 }
 
 /** @param {number} seconds */
 const milliseconds = (seconds) => `${Number((seconds * 1000).toPrecision(3))} ms`;
-
-/** @param {HTMLElement} node @param {number} index @param {number} share */
-function coloured(node, index, share) {
-  node.style.setProperty("--tone", colourOf(index, CHOSEN));
-  node.style.flexGrow = node.tagName === "SPAN" ? String(share) : "";
-  return node;
-}
