@@ -96,8 +96,8 @@ train(model, optimizer, loader, after)
     mean = means(found)
     lengths = {StepPhase.DATA: 0.01, StepPhase.FORWARD: 0.02, StepPhase.BACKWARD: 0.03, StepPhase.OPTIMIZER: 0.01}
     for phase, length in lengths.items():
-        assert length <= mean[phase] < 1.6 * length, mean
-    assert mean[StepPhase.COMMUNICATION] < 0.002, mean
+        assert length <= mean[phase] < length + 0.02, mean
+    assert mean[StepPhase.COMMUNICATION] < 0.005, mean
     assert mean[StepPhase.COPY] == 0
     assert (found.workers, found.samples[0].elements, found.saves) == (0, 12, 5)
     assert [each.step for each in found.samples] == list(range(4, 24))
@@ -259,7 +259,7 @@ train(model, optimizer, loader)
 """
     found = measured(tmp_path, script)
     mean = means(found)
-    assert 0.03 <= mean[StepPhase.BACKWARD] < 0.05
+    assert 0.03 <= mean[StepPhase.BACKWARD] < 0.05, mean
     assert mean[StepPhase.COPY] > 0
     steps = [each.step for each in found.samples]
     assert steps[-1] == 31

@@ -41,7 +41,7 @@ class StepLimit(StrEnum):
 
 _MIN_SHARE = {  # of a step, from which on a limit is named
     StepLimit.DATA: 0.15, StepLimit.COPY: 0.15, StepLimit.COMMUNICATION: 0.25, StepLimit.SAVING: 0.05,
-    StepLimit.SLOW_RANK: 0.1, StepLimit.UNEVEN_BATCHES: 0.1, StepLimit.OTHER: 0.3, StepLimit.COMPUTE: 0.0,
+    StepLimit.SLOW_RANK: 0.1, StepLimit.UNEVEN_BATCHES: 0.1, StepLimit.OTHER: 0.2, StepLimit.COMPUTE: 0.0,
 }  # fmt: skip
 _NONE = "Not measured: no rank has taken several steps with an optimizer of torch in its own process."
 _COPY = "precedes the first layer, above all the copy to the GPU; use pin_memory=True, and non_blocking=True in .to()"
@@ -199,7 +199,7 @@ class _World:
         slowest, usual_busy = self.slowest, median(each.busy for each in self.others)
         more = {phase: slowest.seconds[phase] - self._usual(phase) for phase in StepPhase}
         phase = max(set(StepPhase) - {StepPhase.COMMUNICATION}, key=more.__getitem__)
-        if phase not in (StepPhase.DATA, StepPhase.SAVING):  # these are costs of their own
+        if phase not in (StepPhase.DATA, StepPhase.SAVING, StepPhase.OTHER):  # these are costs of their own
             yield self._slow_rank(phase, self._of_step(slowest.busy - usual_busy))
         if self._largest_is_slowest():
             share = self._of_step(fmean(each.total for each in self.splits) - slowest.busy - self._transfer())

@@ -87,14 +87,17 @@ class StepTimer:
 
     def _hook_optimizers(self, module: Any) -> None:
         torch = module.torch  # it may not be complete yet
+        begun = set[int]()  # a method ``step`` that calls that of its base class begins twice
 
-        def begin(*_: Any) -> None:
-            if not torch.compiler.is_compiling() and self._is_sampling:
+        def begin(optimizer: Any, *_: Any) -> None:
+            if not torch.compiler.is_compiling() and self._thread in (None, get_ident()):
+                begun.add(id(optimizer))
                 self._switch(StepPhase.OPTIMIZER)
 
         def end(optimizer: Any, *_: Any) -> None:
-            if torch.compiler.is_compiling() or self._thread not in (None, get_ident()):
+            if torch.compiler.is_compiling() or self._thread not in (None, get_ident()) or id(optimizer) not in begun:
                 return
+            begun.discard(id(optimizer))
             self._torch, self._thread = torch, get_ident()
             self._switch(StepPhase.OTHER)
             if id(optimizer) in self._stepped:
@@ -148,7 +151,7 @@ class StepTimer:
         return load_and_count
 
     def _backward(self, run: _Function) -> _Function:
-        timed = self._timed(StepPhase.BACKWARD, run, after=StepPhase.OTHER)
+        timed = self._timed(StepPhase.BACKWARD, run, after=None)
 
         @wraps(run)
         def run_timed(outputs: Any, *arguments: Any, **options: Any) -> Any:
@@ -160,6 +163,7 @@ class StepTimer:
             finally:
                 if handle is not None:
                     handle.remove()
+                self._await_first_layer()  # of the next micro-batch
 
         return run_timed
 
