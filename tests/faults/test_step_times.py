@@ -53,6 +53,7 @@ def test_the_planted_cause_is_named(prepare, cause, way):
     run = prepare("step_causes.py", cause, way, hang_timeout=60.0)
     run.start(cold=cause == "link", prefix=SLOW_LINK if cause == "link" else ())
     found = measure(run)
+    print(f"{cause}, {way}: {found.summary}")
     assert found.limit is CAUSES[cause], (found, run.all_logs())
     if cause in ("rank", "lengths"):
         assert found.rank == 1

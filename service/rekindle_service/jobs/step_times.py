@@ -105,10 +105,10 @@ def read_step_times(spec: JobSpec, run_dir: RunDir, attempt: AttemptSummary) -> 
     ranks = rank_numbers(run_dir, attempt)
     found = {rank: read_record(directory.rank(rank).steps, StepSamples, run_dir.root) for rank in ranks}
     known = {rank: samples for rank, samples in found.items() if samples is not None}
-    fewest = min((len(samples.samples) for samples in known.values()), default=0)
+    count = min((len(samples.samples) for samples in known.values()), default=0)
     if not known:
         return StepTimes(number, None, _NONE)
-    return judge(number, known) if fewest >= MIN_SAMPLES else StepTimes(number, None, f"{fewest} steps are measured.")
+    return judge(number, known) if count >= MIN_SAMPLES else StepTimes(number, None, f"{count} steps are measured.")
 
 
 def judge(attempt: int, ranks: Mapping[int, StepSamples]) -> StepTimes:
@@ -235,7 +235,7 @@ class _World:
         return fmean(waits) if len(waits) >= MIN_SAMPLES else min(means)
 
     def _common_steps(self) -> Iterator[tuple[list[float], list[int]]]:
-        """Of each step that all ranks have sampled: their waits, and the sizes of their batches."""
+        """Waits of the ranks, and sizes of their batches, for each step that all of them have sampled."""
         ranks = [{each.step: each for each in found.samples} for found in self.samples.values()]
         for step in set.intersection(*map(set, ranks)):
             of_step = [rank[step] for rank in ranks]

@@ -3,15 +3,19 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, cast
 
 from docs.reference.markdown import GENERATED, code, table
+from job_examples import a_job
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.api.dependencies import AppState
 from rekindle_service.api.routes.monitoring import MetricsCollector
 from rekindle_service.machine.slots import Slot
-from rekindle_service.store.tables import Job
 from rekindle_service.store.totals import JobTotals
+from step_files import lockstep, write_steps
 
 _INTRODUCTION = """\
 `GET /metrics` answers them in the text format of Prometheus, or as OpenMetrics where that is requested. It takes the
@@ -23,7 +27,11 @@ not known is omitted."""
 def lines() -> Iterator[str]:
     """The whole page."""
     yield from ("# Metrics", "", GENERATED, "", *_INTRODUCTION.splitlines(), "")
-    yield from table(("metric", "type", "labels", "value"), map(_row, MetricsCollector(_state(), None).collect()))
+    with TemporaryDirectory() as directory:
+        run_dir = RunDir(Path(directory))
+        write_steps(run_dir, lockstep({}))
+        rows = list(map(_row, MetricsCollector(_state(run_dir), None).collect()))
+    yield from table(("metric", "type", "labels", "value"), rows)
 
 
 def _row(metric: Any) -> tuple[str, str, str, str]:
@@ -32,16 +40,18 @@ def _row(metric: Any) -> tuple[str, str, str, str]:
     return ", ".join(map(code, names)), metric.type, ", ".join(map(code, labels)), metric.documentation
 
 
-def _state() -> AppState:
+def _state(run_dir: RunDir) -> AppState:
     """What the collector reads, of a server with one job."""
-    job = Job(id="k3v9x2m1qa", name="digits", devices=["cpu:0"], step=1, snapshot_step=1, progress=0.5, goodput=0.9)
-    job.steps_per_second = 2.0
+    known = {"step": 1, "snapshot_step": 1, "progress": 0.5, "goodput": 0.9, "steps_per_second": 2.0, "attempt": 1}
+    job = a_job(id="k3v9x2m1qa", name="digits", devices=["cpu:0"], **known)
     health = SimpleNamespace(age=0.1, stuck=[], failing=0, problem=lambda: None)
     state = SimpleNamespace(
         started_at=time.time(),
         scheduler_health=lambda: health,
-        home=SimpleNamespace(root=Path("/")),
-        store=SimpleNamespace(holding=lambda: [job], totals=lambda: JobTotals({}, 0, {})),
+        home=SimpleNamespace(root=Path("/"), run_dir=lambda _: run_dir),
+        store=SimpleNamespace(
+            holding=lambda: [job], totals=lambda: JobTotals({}, 0, {}), attempt=lambda *_: AttemptInfo(1, world_size=1)
+        ),
         machine=SimpleNamespace(slots=(Slot("cpu:0", "cpu", 0),)),
         devices=SimpleNamespace(health=SimpleNamespace(unusable=dict)),
     )

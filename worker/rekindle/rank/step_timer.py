@@ -66,7 +66,9 @@ class StepTimer:
         """Hook torch as soon as the script has loaded it. Processes that the script starts are not timed."""
         os.register_at_fork(after_in_child=self._stop)
         waits, saves = partial(self._timed, StepPhase.COMMUNICATION), partial(self._timed, StepPhase.SAVING)
-        replaced = [  # module, what has the function, its name, what replaces it
+        replaced: list[
+            tuple[str, str, str, Callable[[_Function], _Function]]
+        ] = [  # module, what has the function, its name, what replaces it
             ("torch.utils.data.dataloader", "_BaseDataLoaderIter", "__next__", self._loading),
             ("torch.autograd", "", "_engine_run_backward", self._backward),
             ("torch.distributed.distributed_c10d", "Work", "wait", waits),
