@@ -1,8 +1,9 @@
 """What measuring steps costs a training, as a share of its step time: blocks of steps with and without it, in turn.
 
-    torchrun --standalone --nproc-per-node=2 tests/bench/step_times.py [--model tiny|mlp|resnet18] [--rounds 9]
+    torchrun --standalone --nproc-per-node=2 tests/bench/step_times.py [--model tiny|mlp|resnet18] [--rounds 25]
 
-Prints the median over the rounds of a block's time with it by that of the block of the same round without.
+Prints the median over the rounds of a block's time with it by that of the block of the same round without: of the
+processor time of the training thread, which other processes of the machine hardly change, and of the time by the clock.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from torchvision.models import resnet18
 
 from rekindle.rank.step_timer import StepTimer
 
-MODELS = {"tiny": ((8,), 400), "mlp": ((256,), 200), "resnet18": ((3, 64, 64), 10)}  # shape of a sample; steps a block
+MODELS = {"tiny": ((8,), 100), "mlp": ((256,), 50), "resnet18": ((3, 64, 64), 4)}  # shape of a sample; steps a block
 PLACES: list[tuple[Any, str]] = [
     (dataloader._BaseDataLoaderIter, "__next__"),
     (torch.autograd, "_engine_run_backward"),
@@ -54,10 +55,14 @@ def switch(state: list[Any]) -> None:
         setattr(owner, name, value)
 
 
+def clocks() -> tuple[float, float]:
+    return time.thread_time(), time.monotonic()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=list(MODELS), default="mlp")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=25)
     options = parser.parse_args()
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
@@ -75,20 +80,22 @@ def main() -> None:
             measured = number % 2
             switch(states[measured])
             dist.barrier()
-            began = time.monotonic()
+            began = clocks()
             for x, y in loader:
                 optimizer.zero_grad()
                 nn.functional.cross_entropy(model(x), y).backward()
                 optimizer.step()
             if number >= 2:
-                seconds[measured].append((time.monotonic() - began) / block)
+                seconds[measured].append([(now - then) / block for now, then in zip(clocks(), began, strict=True)])
             timer._marks = []
         samples = len(timer._samples)
     if dist.get_rank() == 0:
-        ratio = statistics.median(on / without for without, on in zip(*seconds, strict=True))
-        step, every = statistics.median(seconds[0]) * 1e3, timer._every
+        pairs = list(zip(*seconds, strict=True))
+        busy, clock = (statistics.median(on[each] / without[each] for without, on in pairs) - 1 for each in (0, 1))
+        step = statistics.median(each[1] for each in seconds[0]) * 1e3
         sys.stdout.write(
-            f"{options.model}: {step:.2f} ms a step, 1 of {every} sampled ({samples} kept), {ratio - 1:+.2%}\n"
+            f"{options.model}: {step:.2f} ms a step, 1 of {timer._every} sampled ({samples} kept): processor time "
+            f"{busy:+.2%}, clock {clock:+.2%}\n"
         )
     with suppress(RuntimeError):
         dist.destroy_process_group()
