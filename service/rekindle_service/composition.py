@@ -19,6 +19,7 @@ from rekindle_service.api.dependencies import AppState
 from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Settings
 from rekindle_service.experiments.halving import PRUNE_INTERVAL, SweepPruner
+from rekindle_service.jobs.device_check import CHECK_INTERVAL, DeviceChecker
 from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.submitter import Submitter
@@ -88,6 +89,9 @@ class ServerParts:
         prune = SweepPruner(store, home).prune
         self._sweeps = stack.enter_context(closing(PeriodicThread("sweeps", prune, PRUNE_INTERVAL, "Pruning failed")))
         self.state = self._app_state(token)
+        check = DeviceChecker(store, home, self._devices, self.state.submitter).check
+        checks = PeriodicThread("device checks", check, CHECK_INTERVAL, "Device checks failed")
+        self._checks = stack.enter_context(closing(checks))
         stack.callback(start_dispatchers(store, settings.notify))
 
     def start(self) -> None:
@@ -105,6 +109,7 @@ class ServerParts:
         self._maintenance.start()
         self._monitor.start()
         self._sweeps.start()
+        self._checks.start()
         self.state.retention.start()
 
     def _watch_devices(self) -> None:

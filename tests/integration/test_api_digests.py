@@ -10,8 +10,11 @@ from api_server import ApiServer
 from digest_files import DigestWriter
 from job_records import record_attempt
 from rekindle.contract.files import write_json
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.digest_records import TensorKind
 from rekindle.contract.run_dir.journal import Journal, RecordType
+from rekindle.contract.states import JobState
+from rekindle_service.store.projection import RowChanges
 
 Job = dict[str, Any]
 STEPS = range(100, 600, 100)
@@ -122,3 +125,27 @@ def test_secrets_are_not_shown_and_what_has_no_digests_is_not_compared(
     assert answer["causes"] == [{"kind": "variables", "text": "variables: TOKEN"}]
     unknown = shared_server.api.get(f"/api/v1/jobs/{job['id']}/diff/nosuchjob0")
     assert (unknown.status_code, unknown.json()["type"]) == (404, "/problems/unknown-job")
+
+
+def test_a_device_check_is_opened_once_and_only_for_a_step_that_a_stopped_job_has_computed(
+    shared_server: ApiServer, job: Job
+) -> None:
+    url = f"/api/v1/jobs/{job['id']}/replay"
+    asked = {"step": 5, "check_device": True}
+    for wrong in ({"until": 9}, {"device": "cpu"}):
+        assert "omit until, device" in shared_server.api.post(url, json=asked | wrong).text
+    refused = shared_server.api.post(url, json=asked)
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "step")
+    shared_server.move(job, JobState.STARTING, JobState.RUNNING, attempt=1)
+    row = shared_server.state.store.job(job["id"])
+    assert row is not None
+    attempts = {1: AttemptInfo(1, 1, 1.0, 2, ["cpu:0", "cpu:1"], last_step=20)}
+    assert shared_server.state.store.apply_journal(row, RowChanges(offset=1, attempts=attempts)) is not None
+    running = shared_server.api.post(url, json=asked)
+    assert (running.status_code, running.json()["type"]) == (409, "/problems/wrong-state")
+    shared_server.move(job, JobState.FAILED)
+    opened = shared_server.api.post(url, json=asked)
+    assert (opened.status_code, opened.json()["id"], opened.json()["checked_step"]) == (201, job["id"], 5)
+    again = shared_server.api.post(url, json=asked)
+    assert (again.status_code, "open device check" in again.text) == (409, True)
+    assert shared_server.api.post(url, json={"step": 21, "check_device": True}).status_code == 422

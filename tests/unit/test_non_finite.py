@@ -19,7 +19,7 @@ def test_the_first_non_finite_loss_is_named_and_other_metrics_may_be_infinite():
         point(2, aux_Loss=float("-inf")),
         point(3, loss=float("nan")),
     ]
-    assert first_non_finite_loss(points) == "aux_Loss is -inf at step 2"
+    assert first_non_finite_loss(points) == (2, "aux_Loss is -inf at step 2")
     assert first_non_finite_loss(points[:1]) is None
     assert first_non_finite_loss([point(1, loss=None)]) is None
 

@@ -133,13 +133,15 @@ class ApiCalls(ApiConnection):
         script: str | None = None,
         pdb: bool = False,
         rank: int | None = None,
+        check_device: bool = False,
     ) -> answers.Job:
         """Submit a job that computes the steps from ``step`` to ``until`` again: by default the one that failed.
 
-        ``script``: text of a hook. ``pdb``: open a debugger. ``rank``: only there.
+        ``script``: text of a hook. ``pdb``: open a debugger. ``rank``: only there. ``check_device``: submit several on
+        several devices, and return the original, whose notice will be the result.
         """
         chosen = drop_unset(step=step, until=until, device=device, script=script, rank=rank)
-        flags = drop_unset(record=record or None, pdb=pdb or None)
+        flags = drop_unset(record=record or None, pdb=pdb or None, check_device=check_device or None)
         return await self.request("POST", _job(job_id, "replay"), json=chosen | flags)
 
     @api_call

@@ -88,9 +88,8 @@ def replay_of(
     It continues from the latest snapshot before the steps, else begins at the beginning. Raises SubmissionError where
     no attempt has computed ``steps.first``, or the code copy is gone.
     """
-    attempt = _attempt_with(steps.first, attempts, job)
-    before = [each.step for each in read_snapshots(run_dir.root, run_dir.snapshots) if each.verified]
-    start = max((step for step in before if step < steps.first), default=None)
+    attempt = attempt_with(steps.first, attempts, job)
+    start = snapshot_before(run_dir, steps.first)
     manifest = read_manifest(run_dir)
     if manifest is not None and not run_dir.code.is_dir():
         rule, hint = "must still have its code copy", f"submit the code again with --continue {job.number}"
@@ -113,6 +112,7 @@ def replay_of(
         snapshot=SnapshotPolicy(every_steps=_NEVER),
         digest=1,
         last_step=steps.last,
+        check_device=False,
         record_step=steps.first if additions.record else None,
         time_limit=None,
         continue_from=None if start is None else job.id,
@@ -127,7 +127,14 @@ def replay_of(
     return Submission(spec, code=None if manifest is None else run_dir.code, replay_hook=additions.hook)
 
 
-def _attempt_with(step: int, attempts: Sequence[AttemptInfo], job: Job) -> AttemptInfo:
+def snapshot_before(run_dir: RunDir, step: int) -> int | None:
+    """The step of the latest snapshot before ``step``."""
+    verified = (each.step for each in read_snapshots(run_dir.root, run_dir.snapshots) if each.verified)
+    return max((each for each in verified if each < step), default=None)
+
+
+def attempt_with(step: int, attempts: Sequence[AttemptInfo], job: Job) -> AttemptInfo:
+    """The latest attempt that has computed ``step``. Raises SubmissionError."""
     for attempt in reversed(attempts):
         if (attempt.resumed_from_step or 0) < step <= (attempt.last_step or 0):
             return attempt

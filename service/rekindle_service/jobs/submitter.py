@@ -328,7 +328,7 @@ def storage_error(directory: Path, error: OSError) -> StorageError:
 def new_job(job_id: str, spec: JobSpec, **columns: Any) -> Job:
     """The row of a job that was just submitted."""
     changeable = {"name": spec.name, "priority": spec.priority, "max_failures": spec.max_failures}
-    return Job(id=job_id, spec=spec, **{**changeable, **columns})
+    return Job(id=job_id, spec=spec, **{**changeable, "device_check": {} if spec.check_device else None, **columns})
 
 
 def _row(submission: Submission, spec: JobSpec, *, number: int, **columns: Any) -> Job:

@@ -167,6 +167,8 @@ class JobPublic(JobRequest):
     """Epoch guessed from printed lines, where the script reports none; null where nothing was recognized."""
     stalled: StalledPublic | None
     """Why a running job makes no progress now; null while it does."""
+    checked_step: int | None
+    """Step that a device check replays, or will replay when the job has ended; null where there is none."""
     notice: Utf8Str | None
     """Something that a person should know, such as a skipped snapshot; null where there is nothing."""
     created_at: Timestamp

@@ -316,6 +316,9 @@ class ReplayRequest(RequestModel):
     """Open a debugger before the first step, to which `rekindle attach` connects a terminal."""
     rank: Annotated[int | None, Field(ge=0, lt=MAX_RANKS)] = None
     """Only rank that calls the functions or opens the debugger; default: all call them, rank 0 opens it."""
+    check_device: bool = False
+    """Replay the first step on the devices of the original and on others, and compare the bits. The response is the
+    original; its notice will be the result. A device that alone computes other bits is disabled."""
 
     @field_validator("until")
     @classmethod
@@ -333,6 +336,8 @@ class ReplayRequest(RequestModel):
             raise ValueError("only one of script and pdb may be given")
         if self.rank is not None and not self.pdb and self.script is None:
             raise ValueError("rank needs script or pdb")
+        if self.check_device and (self.until, self.device, self.script, self.pdb) != (None, None, None, False):
+            raise ValueError("check_device chooses steps and devices itself: omit until, device, script and pdb")
         return self
 
 

@@ -37,7 +37,7 @@ from rekindle_service.store.recovery_store import RecoveryStore
 from rekindle_service.store.retention_store import RetentionStore
 from rekindle_service.store.sqlite import Database
 from rekindle_service.store.storage_errors import StorageError
-from rekindle_service.store.tables import Attempt, Event, Job
+from rekindle_service.store.tables import CHECKED, Attempt, Event, Job
 from rekindle_service.store.totals import JobTotals, holding_after, totals
 
 _FOLDED_FROM = ("state", "journal_offset", "wanted_devices")
@@ -137,6 +137,10 @@ class Store(Database):
     def _committed(self, session: Session) -> None:
         if self._holding is not None:
             self._holding = holding_after(self._holding, session)
+
+    def device_checks(self) -> list[Job]:
+        """Every job that has ended with an open device check, oldest first."""
+        return self.rows(select(Job).where(CHECKED, col(Job.state).in_(TERMINAL)).order_by(col(Job.number)))
 
     def totals(self) -> JobTotals:
         """What adds up over all jobs."""
@@ -262,6 +266,13 @@ class Store(Database):
             if job is not None and set_columns(job, columns):
                 job.version = next_value(session, "version")
             return job
+
+    def end_device_check(self, job_id: str, sentence: str) -> None:
+        """Close the check of a job, with its result as notice and event."""
+        with self.writing() as session:
+            job = session.get(Job, job_id)
+            if job is not None and set_columns(job, {"device_check": None, "notice": sentence}):
+                job.version = record(session, job, "device_check", reason=sentence)
 
     def delete_job(self, job_id: str) -> bool:
         """Forget a job that is over; an event stays as its tombstone. False: there is none, or it is not over."""

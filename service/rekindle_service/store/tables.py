@@ -77,6 +77,9 @@ DONE = text("ended_at IS NOT NULL AND archived_at IS NULL AND (state <> 'failed'
 TAGGED = text("tags <> ''")
 ARCHIVED = text("archived_at IS NOT NULL")
 
+CHECKED = text("device_check <> 'null'")
+"""Jobs whose device is to be checked, or is being checked."""
+
 
 def _partial_index(name: str, condition: TextClause, *columns: str) -> Index:
     """An index of the rows for which ``condition`` holds, alone."""
@@ -109,6 +112,7 @@ class Job(SQLModel, table=True):
         _partial_index("done", DONE, "experiment_id", "ended_at", "owner"),
         _partial_index("tagged", TAGGED, "number", "tags", *_LISTED),
         _partial_index("archived", ARCHIVED, "number", *_LISTED),
+        _partial_index("checked", CHECKED, "state", "number"),
     )
 
     id: str = Field(primary_key=True)
@@ -172,6 +176,7 @@ class Job(SQLModel, table=True):
     goodput: float | None = None  # 0 to 1, see ``time_breakdown``
     notice: str | None = None
     stalled: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # see ``StalledPublic``
+    device_check: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # while it is open, of ``DeviceCheck``
     outcome: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # of ``contract.outcome.Outcome``
     next_try_at: float | None = None
     created_at: float

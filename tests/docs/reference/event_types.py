@@ -31,6 +31,7 @@ HISTORY = {
     "preempt": "A job of higher priority gets the slots; `reason` names it and its owner.",
     "resize": "The job gets more or fewer slots.",
     "device": "A slot of the job is not used any more: a person or a fault has taken it.",
+    "device_check": "A device check has ended: what its replays have shown.",
     "pruned": "Snapshots, output or metrics were removed to free space.",
     "chaos": "A fault was injected on request.",
     "snapshot_skipped": "A damaged snapshot was skipped for the one before, or the one to resume from was gone.",

@@ -20,6 +20,7 @@ GENERATION = "REKINDLE_GENERATION"  # of the attempt: a snapshot is committed on
 SNAPSHOT_POLICY = "REKINDLE_SNAPSHOT_POLICY"  # when `rekindle.Run` takes snapshots, as JSON; the policy of the job
 DIGEST_INTERVAL = "REKINDLE_DIGEST_INTERVAL"  # steps between two digests of `rekindle.Run`, where the job sets it
 LAST_STEP = "REKINDLE_LAST_STEP"  # at which `rekindle.Run` stops, where the job sets it
+CHECK_DEVICE = "REKINDLE_CHECK_DEVICE"  # "1": `rekindle.Run` looks for spikes of the loss
 RECORD_STEP = "REKINDLE_RECORD_STEP"  # whose layers `rekindle.Run` records, where the job sets it
 REPLAY = "REKINDLE_REPLAY"  # what `rekindle.Run` does in the first step of a replay, as JSON
 DEVICES_PER_RANK = "REKINDLE_DEVICES_PER_RANK"  # number of devices of each rank
@@ -92,7 +93,7 @@ READ_LATE = frozenset({GENERATION, FAILURE_STATS})
 SET_BY_REKINDLE = frozenset(
     {
         *(JOB_ID, RUN_DIR, SNAPSHOT_DIR, ATTEMPT, GENERATION, SNAPSHOT_POLICY, FAILURE_STATS),
-        *(DIGEST_INTERVAL, LAST_STEP, RECORD_STEP, REPLAY),
+        *(DIGEST_INTERVAL, LAST_STEP, RECORD_STEP, REPLAY, CHECK_DEVICE),
         *(DEVICES_PER_RANK, SLOTS, AFFINITY, GPU_SHARE, NODE, NODE_PEERS, HOST, NODE_PLAN, STANDBY, USED_CUDA),
         *(PRIVATE_TMP, ENV_FILES),
         *(ARRAY_INDEX, EVENT, EVENT_ID, EVENT_JSON),
@@ -128,6 +129,7 @@ class RankEnv:
     last_step: int | None = None
     record_step: int | None = None
     replay: Replay | None = None
+    check_device: bool = False
     group_rank: int = 0  # number of the torchrun agent that started this rank, one on each machine
 
     AUDIT_EVENT: ClassVar[str] = "rekindle.environment"
@@ -159,6 +161,7 @@ class RankEnv:
             last_step=_number(environment.get(LAST_STEP)),
             record_step=_number(environment.get(RECORD_STEP)),
             replay=None if replay is None else Replay.from_json(json.loads(replay)),
+            check_device=environment.get(CHECK_DEVICE) == "1",
             group_rank=int(environment.get("GROUP_RANK", "0")),
         )
 
@@ -184,10 +187,12 @@ def attempt_environment(
     last_step: int | None = None,
     record_step: int | None = None,
     replay: Replay | None = None,
+    check_device: bool = False,
 ) -> dict[str, str]:
     """What the keeper adds to the job's environment for one attempt."""
     repeated = None if replay is None else json.dumps(replay.to_json())
     chosen = {DIGEST_INTERVAL: digest_interval, LAST_STEP: last_step, RECORD_STEP: record_step, REPLAY: repeated}
+    chosen[CHECK_DEVICE] = "1" if check_device else None
     return {
         JOB_ID: run_dir.job_id,
         RUN_DIR: str(run_dir.root),

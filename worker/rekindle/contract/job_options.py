@@ -373,6 +373,9 @@ class JobOptions(JsonRecord):
     cancelled. A resume starts the count again."""
     last_step: int | None = _in_failures(None, "the end of the training", metavar="STEP", limits=COUNT)
     """Step after which the training of a script that uses `rekindle.Run` ends, as if it were complete."""
+    check_device: bool = _in_failures(False, label="Replay suspicious steps")
+    """When the job has ended, replay the latest step with a loss that is not finite, a spike of the loss or a silent
+    divergence on the same device and another one, and disable the device if only it computes other bits."""
     snapshot: SnapshotPolicy = field(default_factory=SnapshotPolicy)
     warm: bool = _in_ranks(True, label="Warm start", flag="--warm/--cold", varies=True)
     """Keep a process with torch imported, so that the next attempt starts sooner."""

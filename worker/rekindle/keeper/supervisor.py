@@ -182,6 +182,7 @@ class Keeper:
             last_step=self.spec.last_step,
             record_step=self.spec.record_step,
             replay=self.spec.replay,
+            check_device=self.spec.check_device,
         )
         plan = AttemptPlan(
             spec=self.spec,

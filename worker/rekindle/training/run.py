@@ -28,7 +28,15 @@ from rekindle.training.snapshots.replicas import WeightSample, sample_weights
 from rekindle.training.snapshots.shared_memory import shm_dir
 from rekindle.training.snapshots.snapshot_schedule import SnapshotSchedule, effective_policy
 from rekindle.training.snapshots.training_snapshots import Snapshots
-from rekindle.training.step_boundary import FlagAllReduce, MetricBuffer, NonFinitePolicy, OnNan, StepBoundary
+from rekindle.training.step_boundary import (
+    SPIKE_DEVIATIONS,
+    FlagAllReduce,
+    LossSpikes,
+    MetricBuffer,
+    NonFinitePolicy,
+    OnNan,
+    StepBoundary,
+)
 from rekindle.training.step_digests import INTERVAL, DigestRecorder, OnDivergence
 from rekindle.training.strategy import DDPStrategy, Strategy
 from rekindle.training.training_state import Stateful, TrainingState, prepare_metrics
@@ -57,6 +65,9 @@ class Run:
     what follows: ``stop`` raises NonFiniteError; ``rollback`` restores the latest snapshot and continues with the data
     after the batch that caused it, at most three times from the same snapshot; ``ignore`` continues.
 
+    ``loss_spike``: a loss that many deviations above the median of its last 100 values is reported; by default 10 for a
+    job with ``--check-device``, and never for others.
+
     Every ``digests`` steps (0: never) each rank records digests of its batch, gradients, weights and so on, and the
     ranks compare those that should be the same. ``on_divergence`` is what follows where they are not: ``continue`` with
     a notice; ``rollback``, a new attempt from the latest snapshot; ``stop`` raises DivergenceError.
@@ -77,6 +88,7 @@ class Run:
         strategy: Strategy | None = None,
         monitor: str | None = None,
         on_nan: OnNan = "stop",
+        loss_spike: float | None = None,
         digests: int = INTERVAL,
         on_divergence: OnDivergence = "continue",
         start_from: str | Path | None = None,
@@ -98,7 +110,9 @@ class Run:
         self._progress = TrainingProgress()
         self._digest_interval = digests if self._env.digest_interval is None else self._env.digest_interval
         self._on_divergence = on_divergence
-        self._non_finite = NonFinitePolicy(on_nan)
+        self._non_finite = NonFinitePolicy(on_nan, goes_back=self._env.record_step is None)
+        default = SPIKE_DEVIATIONS if self._env.check_device else None
+        self._spikes = LossSpikes(default if loss_spike is None else loss_spike)
         self._wrapped: nn.Module | None = None
 
     def __enter__(self) -> Self:
@@ -293,7 +307,8 @@ class Run:
         )  # fmt: skip
         self._boundary = StepBoundary(
             self._world, flags, self._progress, self._state, self._saver, self._drain, self._logged, self._non_finite,
-            self._digests, self._recorder, self._env.last_step, must_store_result=self._env.run_dir is not None,
+            self._spikes, self._digests, self._recorder, self._env.last_step,
+            must_store_result=self._env.run_dir is not None,
         )  # fmt: skip
 
     def _build_saver(self) -> AsyncSaver:

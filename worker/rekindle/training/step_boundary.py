@@ -3,7 +3,8 @@
 import math
 import time
 from dataclasses import astuple, dataclass, field, replace
-from typing import Any, Literal, get_args
+from statistics import median
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 import torch.distributed as dist
@@ -24,6 +25,8 @@ RESULT_TIMEOUT = 600.0  # seconds to wait for space for the last snapshot
 AVERAGE_INTERVAL = 0.5  # seconds
 _FIRST_PAUSE, _MAX_PAUSE = 1.0, 10.0  # seconds between two tries
 _MAX_ROLLBACKS = 3  # to the same snapshot
+_SPIKE_VALUES = 100  # of a loss, with which the next one is compared
+SPIKE_DEVIATIONS = 10.0  # where the job asks for spikes and the script does not say which
 
 OnNan = Literal["stop", "rollback", "ignore"]
 
@@ -106,6 +109,7 @@ class NonFinitePolicy:
     """What follows a loss that is not finite: ``stop`` raises, ``rollback`` restores, ``ignore`` continues."""
 
     on_nan: OnNan
+    goes_back: bool = True  # else ``rollback`` raises, too
     _target: int | None = None  # the step of the last rollback
     _times: int = 0  # in a row
 
@@ -115,7 +119,7 @@ class NonFinitePolicy:
 
     def needs_rollback(self, finding: str) -> bool:
         """True where a snapshot is to be restored. Raises NonFiniteError where the training is to stop."""
-        if self.on_nan == "stop":
+        if self.on_nan == "stop" or (self.on_nan == "rollback" and not self.goes_back):
             raise NonFiniteError(f"{finding}; on_nan='rollback' or 'ignore' would continue")
         return self.on_nan == "rollback"
 
@@ -129,13 +133,58 @@ class NonFinitePolicy:
             raise NonFiniteError(f"{finding}, again after {_MAX_ROLLBACKS} rollbacks to the snapshot of step {step}")
 
 
-def first_non_finite_loss(points: list[MetricPoint]) -> str | None:
+class LossFinding(NamedTuple):
+    """A step whose loss or weights are suspicious, and why."""
+
+    step: int
+    text: str
+
+
+def first_non_finite_loss(points: list[MetricPoint]) -> LossFinding | None:
     """Find the first logged loss that is not finite; a metric is a loss if its name contains ``loss``."""
     for point in points:
         for name, value in point.values.items():
             if "loss" in name.lower() and value is not None and not math.isfinite(value):
-                return f"{name} is {value} at step {point.step}"
+                return LossFinding(point.step, f"{name} is {value} at step {point.step}")
     return None
+
+
+class LossSpikes:
+    """Finds values of a loss far above those before it: ``deviations`` above the median of the last 100.
+
+    A deviation is 1.48 times the median distance from the median, as of normally distributed values, and at least 1 %
+    of the median. No fall is one. After a spike 100 values come first: what stays high is the new level.
+    """
+
+    def __init__(self, deviations: float | None) -> None:
+        """None: find nothing. Raises ValueError."""
+        if deviations is not None and not deviations > 0:
+            raise ValueError(f"loss_spike must be greater than 0, not {deviations!r}")
+        self._deviations = deviations
+        self._values: dict[str, list[float]] = {}
+
+    def find(self, points: list[MetricPoint]) -> LossFinding | None:
+        """Add the values of these steps; return the latest spike among them."""
+        found = None
+        for point in points if self._deviations is not None else ():
+            for name, value in point.values.items():
+                if "loss" in name.lower() and value is not None and math.isfinite(value):
+                    found = self._add(point.step, name, value) or found
+        return found
+
+    def _add(self, step: int, name: str, value: float) -> LossFinding | None:
+        values = self._values.setdefault(name, [])
+        values.append(value)
+        if len(values) <= _SPIKE_VALUES:
+            return None
+        middle = median(before := values[:-1])
+        deviation = max(1.4826 * median(abs(each - middle) for each in before), abs(middle) / 100)
+        del values[0]
+        if self._deviations is None or value <= middle + self._deviations * deviation:
+            return None
+        values.clear()
+        level = f"the last {_SPIKE_VALUES} values were {middle:.3g} ± {deviation:.2g}"
+        return LossFinding(step, f"{name} spike at step {step}: {value:.3g} where {level}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +241,7 @@ class StepBoundary:
     drain: DrainSignal
     metrics: MetricBuffer
     non_finite: NonFinitePolicy
+    spikes: LossSpikes
     digests: DigestRecorder
     recorder: LayerRecorder
     last_step: int | None = None  # at which the training ends
@@ -327,7 +377,7 @@ class StepBoundary:
     def _wait_for_snapshot(self) -> SaveResult | None:
         result = self.saver.wait()
         if result is not None and result.invalid:
-            self._handle_non_finite(f"{result.problem} after step {result.step}")
+            self._handle_non_finite(LossFinding(result.step, f"{result.problem} after step {result.step}"))
         return result
 
     def _flush_metrics(self) -> None:
@@ -336,12 +386,19 @@ class StepBoundary:
             reporter().log_metrics(point)
         reporter().flush()
         self.saver.best.on_logged(points)
+        spike = self.spikes.find(points)
+        if spike is not None and self.world.rank == 0:
+            reporter().update_status(suspect_step=spike.step)
+            reporter().warn(spike.text)
         finding = first_non_finite_loss(points)
         if finding is not None:
             self._handle_non_finite(finding)
 
-    def _handle_non_finite(self, finding: str) -> None:
+    def _handle_non_finite(self, found: LossFinding) -> None:
         """React to a loss or weights that are not finite, which all ranks find at the same step boundary."""
+        finding = found.text
+        if self.non_finite.on_nan != "ignore":
+            reporter().update_status(suspect_step=found.step)
         if not self.non_finite.needs_rollback(finding):
             return
         self.saver.wait()

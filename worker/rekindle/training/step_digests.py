@@ -230,6 +230,7 @@ class DigestRecorder:
         return Divergence(sorted(ranks), kind, listed, self.progress.step, self._equal_step)
 
     def _report(self, divergence: Divergence) -> None:
+        reporter().update_status(suspect_step=divergence.equal_step + 1)
         if self.on_divergence == "stop":
             raise DivergenceError(f"{divergence}; on_divergence='continue' or 'rollback' would continue")
         if self.on_divergence == "rollback":

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Response
 
 from rekindle.contract.job import HIDDEN, JobSpec
 from rekindle.contract.job_options import TargetKind
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
 from rekindle_service.access.permissions import Identity
 from rekindle_service.api.auth import IdentityDep
@@ -32,10 +33,11 @@ from rekindle_service.api.worker_pools import SUBMISSIONS
 from rekindle_service.experiments.trials import MAX_ARRAY
 from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.jobs import actions
+from rekindle_service.jobs.device_check import DeviceCheck
 from rekindle_service.jobs.job_filter import find_jobs, parse_filter
 from rekindle_service.jobs.job_story import reason
 from rekindle_service.jobs.quotas import owner_of, priority_errors, slots_wanted
-from rekindle_service.jobs.replay import Additions, Steps, failed_steps, replay_of
+from rekindle_service.jobs.replay import Additions, Steps, attempt_with, failed_steps, replay_of
 from rekindle_service.jobs.scheduler_health import Prospect
 from rekindle_service.jobs.submitter import Draft
 from rekindle_service.schemas.fields import Page
@@ -223,11 +225,22 @@ def replay_job(
     """
     attempts = state.store.detailed_attempts(job.id)
     steps = failed_steps(job, attempts) if body.step is None else Steps(body.step, body.until or body.step)
+    if body.check_device:
+        return _check_device(state, job, attempt_with(steps.first, attempts, job), steps.first)
     additions = Additions(body.record, body.script, body.pdb, body.rank or 0 if body.pdb else body.rank)
     submission = replay_of(job, run_dir, attempts, steps, body.device, additions)
     replayed = state.submitter.submit(replace(submission, **submitted_by(state, identity, None)))
     state.wake()
     return job_public(replayed)
+
+
+def _check_device(state: AppState, job: Job, attempt: AttemptInfo, step: int) -> JobPublic:
+    """Raises ApiError (409) where the job has not ended, or another check is open."""
+    if job.device_check and job.state in TERMINAL:
+        raise ApiError(409, "wrong-state", f"{quoted_label(job.name, job.number)} has an open device check already")
+    check = DeviceCheck(step, attempt.number, asked=True).to_json()
+    begin = partial(Store.update_progress, device_check=check)
+    return _act(state, job, job.state in TERMINAL, "checked", begin)
 
 
 def _act(state: AppState, job: Job, allowed: bool, verb: str, action: Callable[[Store, str], Job | None]) -> JobPublic:
@@ -272,6 +285,7 @@ def job_public(job: Job) -> JobPublic:
             **spec,
             **{name: getattr(job, name) for name in _JOB_COLUMNS},
             "reason": reason(job),
+            "checked_step": (job.device_check or {}).get("step"),
             "env": {**dict.fromkeys(spec["env"], HIDDEN), **spec["env_from"]},
             "ranks": {"min": spec["min_ranks"], "max": spec["max_ranks"]},
             "nodes": {"min": spec["min_nodes"], "max": spec["nodes"]},

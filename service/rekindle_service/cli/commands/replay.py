@@ -1,5 +1,6 @@
 """`rekindle replay`: compute steps of a job again, and say whether they come out the same."""
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +12,11 @@ from rekindle_service.cli.commands.diff_command import EXIT_CODES, diff_lines
 from rekindle_service.cli.commands.follow import follow
 from rekindle_service.cli.context import JobArgument, connect
 from rekindle_service.cli.layout import Table
-from rekindle_service.cli.terminal import ExitCode, OutputOption, note, out, print_job, print_line
+from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, note, out, print_job, print_line
 from rekindle_service.client import Client, Job, Layers, ProblemError
 
 _COLUMNS = ("PHASE", "LAYER", "SHAPE", "LOWEST", "HIGHEST", "NORM", "NOT FINITE")
+_POLL_INTERVAL = 1.0  # seconds
 _MAX_SAMPLES = 32  # ids that are listed
 _STEP_HELP = "First step to compute again. (default: where the loss was not finite, or ranks diverged)"
 _SCRIPT_HELP = "Python file: call its before_step(step) and after_step(step) in the first step. (default: none)"
@@ -31,6 +33,9 @@ def replay(
     ] = None,
     record: Annotated[
         bool, Option("--record", help="Record the batch and what each layer computes in the first step.")
+    ] = False,
+    check_device: Annotated[
+        bool, Option("--check-device", help="Replay the step on its device and others, and compare the bits.")
     ] = False,
     script: Annotated[
         Path | None, Option(metavar="FILE", exists=True, dir_okay=False, help=_SCRIPT_HELP, show_default=False)
@@ -54,8 +59,12 @@ def replay(
     with connect(context) as client:
         original = client.find_job(job)
         replayed = client.replay(
-            original["id"], step, until=until, device=device, record=record, script=text, pdb=pdb, rank=acts
-        )
+            original["id"], step, until=until, device=device, record=record, script=text, pdb=pdb, rank=acts,
+            check_device=check_device,
+        )  # fmt: skip
+        if check_device:
+            _await_check(client, replayed, output, detach=detach)
+            return
         print_job(replayed, output, _begins(original, replayed))
         if detach:
             return
@@ -81,6 +90,16 @@ def _read_script(path: Path) -> str:
         raise typer.BadParameter(f"--script {path}: must be UTF-8, and {wrong}: save the file as UTF-8") from error
     except OSError as error:
         raise typer.BadParameter(f"--script {path}: {error.strerror}") from error
+
+
+def _await_check(client: Client, job: Job, output: Output, *, detach: bool) -> None:
+    """Print the result of a device check, which continues without this command."""
+    while job["checked_step"] is not None and not detach:
+        time.sleep(_POLL_INTERVAL)
+        job = client.job(job["id"])
+    print_job(
+        job, output, "The device check continues: its result will be the notice" if detach else job["notice"] or ""
+    )
 
 
 def _begins(original: Job, replayed: Job) -> str:

@@ -83,7 +83,7 @@ def job_lines(
         yield from story_lines(console, story)
         yield Text()
     for label, value in facts(job, time, directory, ranks, metrics, steps):
-        if label != "status" or not has_story:
+        if label != ("status" if has_story else "notice"):
             yield from paragraph(console, value, indent=2, label=Text(f"{label:<10}", "dim"))
     for warning in job["warnings"]:
         yield from paragraph(console, harmless(f"warning: {warning}", "yellow"), indent=2, hanging=2)
@@ -114,6 +114,7 @@ def facts(
         "excluded": "; ".join(f"{host}: {why}" for host, why in _excluded(job).items()),
         "waits": _slurm_reason(job),
         "status": formatting.status_line(job),
+        "notice": job["notice"] or "",
         "progress": formatting.join([formatting.progress(job), *formatting.epoch_and_speed(job), silence], ", ")
         or _progress_hint(job),
         "metrics": _latest_values(metrics),

@@ -4,7 +4,7 @@ import signal
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rekindle.contract.run_dir.json_records import JsonRecord, Line
+from rekindle.contract.run_dir.json_records import Count, JsonRecord, Line
 
 STACK_SIGNAL = signal.SIGRTMIN + 7
 """Makes a rank append the stacks of all its threads to ``RankDir.stacks``, even where C code blocks or holds the GIL.
@@ -53,6 +53,7 @@ class RankStatus(JsonRecord):
     memory_step: int | None = None  # latest copy in shared memory, from which an attempt on this machine can resume
     snapshot_policy: Line | None = None  # of rank 0: "every 42 steps (auto: …)"
     saving_seconds: float | None = None  # during which the training stood still for snapshots in this attempt
+    suspect_step: Count | None = None  # latest step with a loss or weights that look wrong
     notice: Line | None = None  # something the user should see, such as "snapshot 40 skipped: checksum"
     completed: bool = False  # the training of ``rekindle.Run`` has reached its end, and its result is stored
     updated_at: float = 0.0  # seconds since the epoch, for people
