@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -145,6 +145,8 @@ class PlayedRanks:
         if isinstance(rank.now, Work):
             rank.cpu += rank.now.cpu * (at - rank.began)
             rank.events += rank.now.events * (at - rank.began)
+        elif rank.history:
+            rank.history[-1] = replace(rank.history[-1], completed=True)
         for doing in rank.program:
             if isinstance(doing, Report):
                 rank.step = rank.step if doing.step is None else doing.step
@@ -167,8 +169,9 @@ class PlayedRanks:
         kinds = {(each.operation, each.shape if each.operation == "all_reduce" else "") for each in arrived.values()}
         if arrived.keys() == (call.members or self._ranks.keys()) and len(kinds) == 1:
             del self._arrived[call.group, number]
+            end = at + max(one.seconds for one in arrived.values())
             for each in arrived:
-                heapq.heappush(self._due, (at + max(one.seconds for one in arrived.values()), each))
+                heapq.heappush(self._due, (end, each))
 
     @contextmanager
     def _patched(self) -> Iterator[None]:

@@ -16,7 +16,7 @@ HANGS: dict[str, tuple[Sequence[Work | Join | Report], bool, float]] = {
     # what rank 1 does, whether the ranks report steps, seconds until it is a hang
     "another operation": ([Join(operation="broadcast")], True, _CERTAIN),
     "another operation, reports nothing": ([Join(operation="broadcast")], False, _CERTAIN),
-    "another shape": ([Join(shape="[[9]] Float")], True, _CERTAIN),
+    "another shape": ([Join(shape="[[9]] Float")], True, MIN_TIMEOUT + 5),
     "a group that rank 0 does not use": ([Join(group="1")], True, MIN_TIMEOUT + 5),
     "a sleep": ([wait(1e9, "/code/train.py", "sleep")], True, LONG_TIMEOUT + 5),
     "a loader": ([wait(1e9, "/lib/torch/utils/data/dataloader.py")], True, LONG_TIMEOUT + 5),

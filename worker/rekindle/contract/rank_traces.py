@@ -10,7 +10,7 @@ import re
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rekindle.contract.run_dir.paths import RankDir
@@ -39,6 +39,7 @@ _BACKWARD = re.compile(r"torch/autograd/(graph|__init__)\.py$")
 _WAITING = re.compile(
     r"torch/distributed/(distributed_c10d|_functional_collectives|c10d_logger|rendezvous|nn/functional)\.py$"
 )
+_BUFFERS = "_distributed_broadcast_coalesced"  # by which DDP sends the buffers, from C++
 _SYNCHRONIZE = re.compile(r"torch/(cuda|accelerator)/(__init__|streams)\.py$")
 _WAITS_FOR_GPU = re.compile(r"\.(item|tolist|cpu|to|numpy|synchronize)\(|\b(float|int|bool|print)\(|^\s*(if|while)\b")
 _INNERMOST = 6  # frames among which a collective is, where one is waited for
@@ -62,6 +63,7 @@ class Collective:
     number: int  # in its group, from 1
     operation: str  # "all_reduce"
     shape: str  # of its inputs and their element types: "[[3, 2]] Float"
+    completed: bool = field(default=False, compare=False)  # on this rank, as far as known
 
     @property
     def in_default_group(self) -> bool:
@@ -104,6 +106,7 @@ def _collective(entry: dict[str, Any]) -> Collective:
         int(entry["collective_seq_id"]),
         operation[:100],
         shape[:200].strip(),
+        bool(entry.get("retired")),
     )
 
 
@@ -212,7 +215,10 @@ def called_collective(frames: Sequence[Frame]) -> str | None:
 
 def waits_for_peers(frames: Sequence[Frame]) -> bool:
     """True where the innermost frames are inside a collective, or in a backward pass that ends in one."""
-    return any(_WAITING.search(frame.file) or _BACKWARD.search(frame.file) for frame in frames[:_INNERMOST])
+    innermost = frames[:_INNERMOST]
+    if innermost and innermost[0].function == _BUFFERS:
+        return True
+    return any(_WAITING.search(frame.file) or _BACKWARD.search(frame.file) for frame in innermost)
 
 
 def waits_for_gpu(frames: Sequence[Frame], source_line: str) -> bool:

@@ -186,18 +186,13 @@ def _deviating(world: Sequence[RankObservation]) -> Culprit | None:
         missing = [rank for rank in ranks if rank.is_missing]
         suspect = (missing or ranks)[0]
         return _attribute_lag(suspect, world) if missing or len(ranks) == 1 else None
-    certain = found.is_certain and _wait_in(world, {found.made, found.expected})
+    certain = found.is_certain and all(rank.in_collective for rank in world)
     if not ranks:
         return replace(_mismatch(world, found.made, found.expected), is_certain=certain)
     others = [number for number in found.ranks if number != ranks[0].sample.rank]
     more = f" (so did {', '.join(f'rank {number}' for number in others)})" if others else ""
     call = _attribute_call(ranks[0], found.made, f" where the others called {describe(found.expected)}{more}")
     return replace(call, is_certain=certain)
-
-
-def _wait_in(world: Sequence[RankObservation], calls: set[Collective]) -> bool:
-    """Whether all ranks wait in collectives, among them ``calls``: a mismatch that has completed does no harm."""
-    return all(rank.in_collective for rank in world) and calls <= {rank.history[-1] for rank in world}
 
 
 def _mismatch(world: Sequence[RankObservation], one: Collective, other: Collective) -> Culprit:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from rekindle.contract.rank_traces import Collective
 
 _MAX_CONTEXT = 300  # collectives before the one in question that are compared
-_OF_EQUAL_SHAPES = {"all_reduce", "broadcast", "reduce"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +26,13 @@ class Deviation:
 
     @property
     def is_certain(self) -> bool:
-        """True where both can never complete: some collectives, as all_to_all, have other shapes on every rank."""
+        """True where one of both can never complete: different operations with one number in one group.
+
+        The sender of a broadcast may have completed its part. Other shapes alone may do no harm, as [1] and [].
+        """
         if self.made is None or (self.made.group, self.made.number) != (self.expected.group, self.expected.number):
             return False
-        return self.made.operation != self.expected.operation or self.made.operation in _OF_EQUAL_SHAPES
+        return self.made.operation != self.expected.operation and not (self.made.completed and self.expected.completed)
 
 
 def describe(one: Collective) -> str:
