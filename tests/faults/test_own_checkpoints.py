@@ -29,3 +29,18 @@ def test_checkpoints_are_found_counted_named_when_loaded_and_moved_when_torn(beg
         "renamed/last.weights", "safetensors/model.safetensors", "sharded/step-4", "trainer/checkpoint-4",
         "file/epoch_3.pth.tar",
     }  # fmt: skip
+
+
+def test_a_checkpoint_that_is_overwritten_in_place_is_back_after_a_kill_in_the_middle(begin):
+    run = begin("overwrites.py", ranks=1)
+    assert run.finish() == "succeeded", run.all_logs()
+    assert run.steps(0) == [[1, 2, 3, 4], [5, 6, 7], [8, 9, 10]]
+    torn = run.records(RecordType.CHECKPOINT_TORN)
+    assert [(each.attempt, each.path, each.moved_to, each.restored) for each in torn] == [
+        (2, "last.pt", "last.pt.torn-1", True),
+        (3, "last.pt", "last.pt.torn-2", True),
+    ]
+    names = {path.name for path in run.run_dir.code.iterdir()}
+    assert names == {"train.py", "last.pt", "last.pt.torn-1", "last.pt.torn-2", "killed-5", "killed-8"}
+    [last] = [each for each in read_record(run.run_dir.observed, Observations).checkpoints if "torn" not in each.path]
+    assert (last.complete, last.attempt) == (True, 3)

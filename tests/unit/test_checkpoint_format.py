@@ -64,7 +64,7 @@ def torn(path: Path, attempt: int = 1) -> Checkpoint:
 
 
 def moved(run_dir: RunDir) -> list[str]:
-    return [Path(target).name for _, target in move_torn(run_dir)]
+    return [Path(target).name for _, target, _ in move_torn(run_dir)]
 
 
 def test_what_the_last_attempt_tore_is_moved_and_kept_once_lest_the_disk_fills(run_dir: RunDir) -> None:

@@ -115,7 +115,7 @@ def test_one_that_is_saved_in_place_is_torn_when_it_is_left_empty(run_dir: RunDi
     assert found(tracker) == {"ckpt.pt": True}
     write(run_dir.code / "ckpt.pt", b"")
     assert found(tracker) == {"ckpt.pt": False}
-    assert [Path(target).name for _, target in move_torn(run_dir)] == ["ckpt.pt.torn-1"]
+    assert [Path(target).name for _, target, _ in move_torn(run_dir)] == ["ckpt.pt.torn-1"]
     assert (run_dir.code / "empty.pt").exists()
 
 
@@ -234,7 +234,7 @@ def test_a_directory_that_lacks_a_file_of_the_one_before_is_torn(run_dir: RunDir
     assert found(tracker) == {"checkpoint-1": True, "checkpoint-2": True}
     save(3, "model", "more", "trainer_state.json")
     assert found(tracker) == {"checkpoint-1": True, "checkpoint-2": True, "checkpoint-3": False}
-    assert [target.rpartition("/")[2] for _, target in move_torn(run_dir)] == ["checkpoint-3.torn-1"]
+    assert [target.rpartition("/")[2] for _, target, _ in move_torn(run_dir)] == ["checkpoint-3.torn-1"]
 
 
 def test_random_names_of_temporary_files_are_of_one_pattern() -> None:

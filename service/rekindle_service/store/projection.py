@@ -181,6 +181,7 @@ def _event(record: Record) -> TimelineEvent | None:
                 f"attempt {number}: the checkpoint {record.path} is torn, since attempt {record.written_by} ended "
                 f"while it was being written; moved to {record.moved_to}"
             )
+            sentence += ", and the one before it is back in its place" if record.restored else ""
             return TimelineEvent("checkpoint_torn", sentence, record.at)
         case journal.RolledBack() | journal.CheckpointChosen():
             return _went_back(record)

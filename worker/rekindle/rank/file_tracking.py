@@ -12,16 +12,18 @@ of its own file: a signal handler of the script may raise while it runs, and tha
 import importlib
 import json
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any
 
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir, RunDir
-from rekindle.contract.run_dir.script_files import FileRecord, FileUse, Observations, name_pattern
+from rekindle.contract.run_dir.script_files import FileRecord, FileUse, Observations, name_pattern, previous_path
 
 MAX_PATTERNS = 10_000  # of directory and name; what a script writes beyond them is not learned
 MAX_LOADED = 1_000
@@ -49,6 +51,9 @@ _INTERNALS = (
 _IMPORTED_AT_ONCE = "safetensors.torch"
 """A script may call it in its very next line, with no event before; the import of torch causes thousands."""
 
+_OVERWRITTEN = (".bin", ".ckpt", ".pt", ".pth", ".tar")
+_ZIP, _ZIP_END, _ZIP_END_SIZE = b"PK\x03\x04", b"PK\x05\x06", 22  # torch's format; bytes
+_SPARE_BYTES = 256 << 20  # that are left free
 _MODULES = {internal.module for internal in _INTERNALS}
 
 
@@ -70,14 +75,17 @@ class _Tracker:
         self._patterns: set[tuple[str, str]] = set()
         self._loaded: set[str] = set()
         self._spawned = False
+        self._keeping = 0  # thread whose events are this module's own
         self._importing = {internal.module for internal in _INTERNALS} & sys.modules.keys()
 
     def on_event(self, event: str, args: tuple[Any, ...]) -> None:
         """The audit hook."""
+        if get_ident() == self._keeping:
+            return
         if event == "open":
             path, _, flags = args
             if isinstance(flags, int) and flags & _WRITING:
-                self.written(path)
+                self.written(path, overwrites=bool(flags & os.O_TRUNC))
             elif self._known_names and isinstance(path, str) and path.rpartition("/")[2] in self._known_names:
                 self.loaded(path)
         elif event == "os.rename":
@@ -93,9 +101,27 @@ class _Tracker:
         if self._importing:
             self._replace_internals()
 
-    def written(self, path: object) -> None:
-        if (absolute := self._absolute(path)) is not None and self._is_new(absolute):
+    def written(self, path: object, *, overwrites: bool = True) -> None:
+        if (absolute := self._absolute(path)) is None:
+            return
+        if overwrites and absolute.endswith(_OVERWRITTEN):
+            self._keep_previous(absolute)
+        if self._is_new(absolute):
             self.record(FileUse.WRITTEN, absolute)
+
+    def _keep_previous(self, path: str) -> None:
+        """Move away a complete checkpoint before it is overwritten, where both have space: a kill would leave none."""
+        self._keeping = get_ident()
+        try:
+            status = os.lstat(path)
+            space = os.statvfs(path)
+            fits = space.f_bavail * space.f_frsize > status.st_size + _SPARE_BYTES
+            if fits and stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and _is_whole(path):
+                os.rename(path, previous_path(path))  # noqa: PTH104  # quicker
+        except OSError:
+            pass  # as where the directory cannot be written
+        finally:
+            self._keeping = 0
 
     def renamed(self, source: object, path: object) -> None:
         absolute, before = self._absolute(path), self._absolute(source)
@@ -163,3 +189,11 @@ class _Tracker:
             return original(*args, **kwargs)
 
         return call
+
+
+def _is_whole(path: str) -> bool:
+    """Whether the file is one that ``torch.save`` has completed."""
+    with open(path, "rb") as file:  # noqa: PTH123  # quicker
+        begins = file.read(4) == _ZIP
+        file.seek(-_ZIP_END_SIZE, os.SEEK_END)
+        return begins and file.read(4) == _ZIP_END

@@ -203,6 +203,7 @@ class CheckpointTorn(AttemptRecord):
     path: Line
     moved_to: Line
     written_by: AttemptNumber = 0  # the earlier attempt
+    restored: bool = False  # the one that it was to replace is back in its place
 
 
 @_record(RecordType.STOP_REQUESTED)

@@ -101,6 +101,12 @@ def is_unchanged(checkpoint: Checkpoint) -> bool:
     )
 
 
+def previous_path(path: str) -> str:
+    """Where the complete checkpoint is that a script overwrites in place, until the end of the attempt."""
+    directory, _, name = path.rpartition("/")
+    return f"{directory}/.{name}.previous"
+
+
 def name_pattern(name: str) -> str:
     """A pattern that all checkpoints of a script share, such as ``epoch=3.ckpt`` and ``epoch=14.ckpt``."""
     return _VARYING.sub("#", name)

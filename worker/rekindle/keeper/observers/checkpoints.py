@@ -11,8 +11,9 @@ All of it is bounded: in the files that are listed, in the checkpoints that are 
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from rekindle.contract.run_dir.script_files import (
     is_unchanged,
     name_pattern,
     position_in_name,
+    previous_path,
     shown_path,
 )
 from rekindle.contract.safe_open import open_regular
@@ -81,6 +83,7 @@ class CheckpointTracker:
         self._next_scan = 0.0  # seconds of CLOCK_MONOTONIC
         self.resumed_from: str | None = None
         self._drop_deleted()
+        self.observed.checkpoints = [_as_restored(each) for each in self.observed.checkpoints]
         for checkpoint in self.observed.checkpoints:
             self._sources.add_known(checkpoint)
         deadline = time.monotonic() + LAST_MAX_SECONDS
@@ -133,6 +136,10 @@ class CheckpointTracker:
         """Finish once the ranks are gone: what is incomplete now stays so."""
         self._scan(LAST_MAX_SECONDS)
         self._mark_lacking()
+        for checkpoint in self.observed.checkpoints:
+            if checkpoint.complete and not checkpoint.files:
+                with suppress(OSError):
+                    Path(previous_path(checkpoint.path)).unlink()
         self.observed.ended = True
         self._store(durable=True)
 
@@ -207,7 +214,8 @@ class CheckpointTracker:
         if not kind and candidate.any_format and not is_record(path):
             kind = "file"
         if not kind and not version[0]:  # saved in place: the ranks ended before its first bytes were written
-            kind = next((each.kind for each in self.observed.checkpoints if each.path == path), "")
+            before = "torch" if os.path.lexists(previous_path(path)) else ""
+            kind = next((each.kind for each in self.observed.checkpoints if each.path == path), before)
             complete = not kind
         if len(self._formats) < _MAX_RECOGNIZED:
             self._formats[path] = version, kind, complete
@@ -278,8 +286,20 @@ def _age_order(checkpoint: Checkpoint) -> tuple[float, list[int]]:
     return checkpoint.age_order
 
 
-def move_torn(run_dir: RunDir, watch: Sequence[str] = ()) -> list[tuple[Checkpoint, str]]:
-    """Rename what the last attempt left incomplete, so that the script finds the checkpoint before it; with new paths.
+def _as_restored(checkpoint: Checkpoint) -> Checkpoint:
+    """As it is where ``_put_back`` has replaced an incomplete one by the one before, whose step is not known."""
+    path = Path(checkpoint.path)
+    if checkpoint.complete or checkpoint.files or (found := recognize(path)) is None or not found.complete:
+        return checkpoint
+    size, modified = size_and_time(path)
+    restored = replace(checkpoint, complete=True, bytes=size, written_at=modified / 1e9)
+    return replace(restored, step=None, epoch=None, estimated=False)
+
+
+def move_torn(run_dir: RunDir, watch: Sequence[str] = ()) -> list[tuple[Checkpoint, str, bool]]:
+    """Rename what the last attempt left incomplete, so that the script finds the checkpoint before it.
+
+    Returns the checkpoints, their new paths, and whether one that was being overwritten is back in its place.
 
     Call it while nothing of the job runs. Moved is what cannot be loaded by its format, and was written by the last
     attempt under a name that is not temporary. Where one of the same name was moved before, the next is moved only
@@ -291,14 +311,29 @@ def move_torn(run_dir: RunDir, watch: Sequence[str] = ()) -> list[tuple[Checkpoi
     moved = []
     for checkpoint in observed.checkpoints:
         tried = checkpoint.loaded == observed.attempt
-        left_now = checkpoint.attempt == observed.attempt and not _torn_names(checkpoint.path)
+        has_previous = os.path.lexists(previous_path(checkpoint.path))
+        left_now = checkpoint.attempt == observed.attempt and (has_previous or not _torn_names(checkpoint.path))
         protected = [str(run_dir.code), str(run_dir.root), *(str(run_dir.code / path) for path in watch)]
         if not checkpoint.complete and (tried or left_now) and _is_movable(checkpoint, protected):
             with suppress(OSError):
                 target = _free_name(f"{checkpoint.path}{TORN}{checkpoint.attempt}")
                 Path(checkpoint.path).rename(target)
                 moved.append((checkpoint, target))
-    return moved
+    known = (each.path.rpartition("/")[0] for each in observed.checkpoints)
+    restored = _put_back({str(run_dir.code), str(run_dir.snapshots), *known})
+    return [(checkpoint, target, checkpoint.path in restored) for checkpoint, target in moved]
+
+
+def _put_back(directories: Iterable[str]) -> list[str]:
+    """Put back checkpoints that were being overwritten when an attempt ended; their paths."""
+    restored = []
+    for directory in directories:
+        with suppress(OSError):
+            for entry in sorted(Path(directory).glob(previous_path("/*")[1:])):
+                path = str(entry.with_name(entry.name.removeprefix(".").removesuffix(".previous")))
+                if not os.path.lexists(path):
+                    restored.append(str(entry.rename(path)))
+    return restored
 
 
 def move_newer_away(run_dir: RunDir, chosen: str, run: int) -> list[str] | None:

@@ -27,9 +27,9 @@ class ScriptObserver:
     ) -> None:
         """``record`` writes to the journal of the attempt."""
         self._record = record
-        for checkpoint, target in move_torn(run_dir, spec.watch):
+        for checkpoint, target, restored in move_torn(run_dir, spec.watch):
             paths = {"path": shown_path(checkpoint.path, run_dir.code), "moved_to": shown_path(target, run_dir.code)}
-            record(RecordType.CHECKPOINT_TORN, **paths, written_by=checkpoint.attempt)
+            record(RecordType.CHECKPOINT_TORN, **paths, written_by=checkpoint.attempt, restored=restored)
         self._tracker = CheckpointTracker(run_dir, attempt, spec.watch)
         script = run_dir.code / spec.target if spec.kind is TargetKind.SCRIPT else None
         length = planned_length(spec.args, script)
