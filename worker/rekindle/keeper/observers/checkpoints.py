@@ -287,7 +287,7 @@ def _age_order(checkpoint: Checkpoint) -> tuple[float, list[int]]:
 
 
 def _as_restored(checkpoint: Checkpoint) -> Checkpoint:
-    """Mark an incomplete one complete where ``_put_back`` has replaced it by the one before, whose step is not known."""
+    """Mark an incomplete one complete where ``_put_back`` has put back the one before, whose step is not known."""
     path = Path(checkpoint.path)
     if checkpoint.complete or checkpoint.files or (found := recognize(path)) is None or not found.complete:
         return checkpoint
