@@ -17,7 +17,7 @@ from e2e.served_job import ServedJob
 from e2e.test_replay import submit
 from e2e.waiting import until
 from rekindle.contract.run_dir.rank_records import DEBUGGER_PHASE
-from rekindle_service.client import Client
+from rekindle_service.client import Client, is_settled
 
 IDENTICAL = r"Identical over \d+ common steps, \d+ to 9\."  # the first follows from the snapshot
 HOOK = """
@@ -30,10 +30,13 @@ def after_step(step):
 
 
 @pytest.fixture
-def job(client: Client, home: Path) -> ServedJob:
+def job(client: Client, home: Path) -> Iterator[ServedJob]:
     trained = submit(client, home, "ddp", "--epochs", "1")
     assert trained.finish() == "succeeded"
-    return trained
+    yield trained
+    for each in [each for each in client.jobs() if not is_settled(each)]:  # a debugger that no test has closed
+        client.cancel(each["id"])
+        client.wait(each["id"])
 
 
 def latest(client: Client, home: Path, original: ServedJob) -> ServedJob:
