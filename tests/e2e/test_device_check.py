@@ -85,8 +85,8 @@ def test_a_spike_of_a_running_job_is_checked_at_its_end_and_a_fault_that_has_pas
     with Client.from_home(Settings(home=home)) as client:
         job = submit(client, *args, check_device=True, digest=10)
         run_dir = home / "runs" / job["id"]
-        until(lambda: client.job(job["id"])["checked_step"], "the spike was seen", _LONG)
-        assert "loss spike at step 161: " in str(client.job(job["id"])["notice"])
+        until(lambda: client.job(job["id"])["checked_step"], "the check knows of the spike", _LONG)
+        until(lambda: "loss spike at step 161: " in (client.job(job["id"])["notice"] or ""), "the notice is shown")
         assert read_json(run_dir / "pins.json") == {"steps": [150]}
         assert replays(client, job) == []
         end.touch()
