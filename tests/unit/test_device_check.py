@@ -21,11 +21,12 @@ TWICE = [*Bits, None]
 
 def test_a_device_is_found_by_exactly_one_pattern_of_all() -> None:
     found = {
-        (original, same, across, other, has_other)
-        for original, same, across, other, has_other in product(Bits, TWICE, TWICE, TWICE, (True, False))
-        if decide(original, same, across, other, has_other=has_other) is Finding.DEVICE
+        (original, same, across, other, others)
+        for original, same, across, other, others in product(Bits, TWICE, TWICE, TWICE, (0, 1, 2))
+        if decide(original, same, across, other, others=others) is Finding.DEVICE
     }
-    assert found == {(original, EQUAL, COMPUTED, EQUAL, True) for original in KNOWN}
+    assert found == {(original, EQUAL, COMPUTED, EQUAL, 2) for original in KNOWN}
+    assert {decide(original, EQUAL, COMPUTED, EQUAL, others=1) for original in KNOWN} == {Finding.ONE_OF_TWO}
 
 
 @pytest.mark.parametrize("original", Bits)
@@ -33,17 +34,17 @@ def test_equal_replays_speak_for_the_script_unless_the_original_differs(original
     first = Finding.SCRIPT if original in KNOWN else Finding.TRANSIENT
     alone = Finding.NO_OTHER if original in KNOWN else Finding.TRANSIENT
     for same, other in product(TWICE, TWICE):
-        assert decide(original, same, EQUAL, other, has_other=True) is first
-    assert decide(original, EQUAL, None, None, has_other=False) is alone
+        assert decide(original, same, EQUAL, other, others=2) is first
+    assert decide(original, EQUAL, None, None, others=0) is alone
 
 
 @pytest.mark.parametrize("original", Bits)
 @pytest.mark.parametrize("across", DIFFERS)
 def test_other_bits_elsewhere_need_two_more_replays_that_agree(original: Bits, across: Bits) -> None:
-    assert decide(original, None, across, None, has_other=True) is None
-    assert decide(original, EQUAL, across, None, has_other=True) is None
+    assert decide(original, None, across, None, others=2) is None
+    assert decide(original, EQUAL, across, None, others=2) is None
     for same, other in product(Bits, Bits):
-        found = decide(original, same, across, other, has_other=True)
+        found = decide(original, same, across, other, others=2)
         if UNKNOWN in (same, other):
             assert found is Finding.INCOMPLETE
         elif (same, across, other) == (EQUAL, COMPUTED, EQUAL) and original in KNOWN:
@@ -55,10 +56,10 @@ def test_other_bits_elsewhere_need_two_more_replays_that_agree(original: Bits, a
 @pytest.mark.parametrize("original", Bits)
 def test_without_comparable_replays_nothing_is_decided(original: Bits) -> None:
     for same, other in product(TWICE, TWICE):
-        assert decide(original, same, UNKNOWN, other, has_other=True) is Finding.INCOMPLETE
-    assert decide(original, UNKNOWN, None, None, has_other=False) is Finding.INCOMPLETE
+        assert decide(original, same, UNKNOWN, other, others=2) is Finding.INCOMPLETE
+    assert decide(original, UNKNOWN, None, None, others=0) is Finding.INCOMPLETE
     for same in DIFFERS:
-        assert decide(original, same, None, None, has_other=False) is Finding.NOT_DETERMINISTIC
+        assert decide(original, same, None, None, others=0) is Finding.NOT_DETERMINISTIC
 
 
 @pytest.fixture

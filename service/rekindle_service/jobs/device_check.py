@@ -68,29 +68,36 @@ class Finding(StrEnum):
         "is not deterministic, or several devices are faulty. Nothing is disabled. {difference}"
     )
     INCOMPLETE = "the replays cannot be compared, for lack of common digests or of equal samples ({jobs})."
+    ONE_OF_TWO = (
+        "other bits on {same} than on {others}, each time the same{original} ({jobs}): one of both is faulty, and "
+        "there is no third of its kind. Nothing is disabled. {difference}"
+    )
     DEVICE = "other bits on {same} than on {others}, each time the same{original} ({jobs}). {difference}"
 
 
 def decide(
-    original: Bits, same: Bits | None, across: Bits | None, other: Bits | None, *, has_other: bool
+    original: Bits, same: Bits | None, across: Bits | None, other: Bits | None, *, others: int
 ) -> Finding | None:
     """Decide by comparisons of the first replay on the same slots; None: two more replays are needed.
 
     ``original``: with the original, ``same``: with the second one there, ``across``: with the first one on other slots,
-    ``other``: of the two on other slots. A device is found only where each of its replays, and the original if it can
-    be compared, has the same bits, and both on other slots have the same other ones.
+    ``other``: of the two on other slots, of which there are ``others`` different ones, 2 at most. A device is found
+    only where each of its replays, and the original if it can be compared, has the same bits, and both on two others
+    have the same other ones.
     """
-    if (across if has_other else same) is Bits.EQUAL:
+    if (across if others else same) is Bits.EQUAL:
         if original not in (Bits.EQUAL, Bits.UNKNOWN):
             return Finding.TRANSIENT
-        return Finding.SCRIPT if has_other else Finding.NO_OTHER
-    needed = (across, same, other) if has_other else (same,)
+        return Finding.SCRIPT if others else Finding.NO_OTHER
+    needed = (across, same, other) if others else (same,)
     if Bits.UNKNOWN in needed:
         return Finding.INCOMPLETE
     if None in needed:
         return None
     is_device = needed == (Bits.COMPUTED, Bits.EQUAL, Bits.EQUAL) and original in (Bits.EQUAL, Bits.UNKNOWN)
-    return Finding.DEVICE if is_device else Finding.NOT_DETERMINISTIC
+    if not is_device:
+        return Finding.NOT_DETERMINISTIC
+    return Finding.DEVICE if others > 1 else Finding.ONE_OF_TWO
 
 
 def bits(found: StepComparison, step: int) -> Bits:
@@ -256,32 +263,32 @@ class DeviceChecker:
 
     def _judge(self, job: Job, check: DeviceCheck, replays: Sequence[Job]) -> None:
         """Compare what the replays have computed, and end the check or submit another one."""
-        step, has_other = check.step or 0, check.slots[0] != check.slots[1]
+        step, others = check.step or 0, len({*map(tuple, check.slots[1::2])} - {tuple(check.slots[0])})
         series = [DigestSeries(self._home.run_dir(each.id), self._store.attempts(each.id)) for each in replays]
         attempt = self._store.attempt(job.id, check.attempt)
         original = compare_steps(DigestSeries(self._home.run_dir(job.id), [attempt] if attempt else []), series[0])
-        pairs = ((0, 1), (0, 2), (1, 3)) if has_other else ((0, 1),)
+        pairs = ((0, 1), (0, 2), (1, 3)) if others else ((0, 1),)
         found = [compare_steps(series[one], series[other]) for one, other in pairs if other < len(series)]
         known = [*(bits(each, step) for each in found), None, None]
-        across, same, other = known[:3] if has_other else (None, known[0], None)
+        across, same, other = known[:3] if others else (None, known[0], None)
         of_original = bits(original, step)
-        finding = decide(of_original, same, across, other, has_other=has_other)
+        finding = decide(of_original, same, across, other, others=others)
         if finding is None:
             self._submit(job, check)
             return
         listed = (f"{each.number} on {' '.join(on)}" for each, on in zip(replays, check.slots, strict=False))
         earlier = "" if check.start is None else f", or a fault before step {check.start + 1}"
-        others = " and ".join(dict.fromkeys(name for on in check.slots[1 : len(replays) : 2] for name in on))
+        elsewhere = " and ".join(dict.fromkeys(name for on in check.slots[1 : len(replays) : 2] for name in on))
         text = finding.format(
             same=" and ".join(check.slots[0]),
-            others=others,
+            others=elsewhere,
             original=", as in the original" if of_original is Bits.EQUAL else "",
             jobs=f"jobs {', '.join(listed)}",
             cause=f"the script or its data{earlier}",
             difference=next((describe(each) for each in (*found, original) if each.difference is not None), ""),
         )
         if finding is Finding.DEVICE:
-            text += self._disable(job, suspects(found[0], check.slots[0]), others, replays)
+            text += self._disable(job, suspects(found[0], check.slots[0]), elsewhere, replays)
         elif finding in (Finding.SCRIPT, Finding.NO_OTHER):
             text += self._samples(replays[0])
         self._end(job, check, text)
