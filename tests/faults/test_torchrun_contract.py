@@ -13,7 +13,7 @@ from rekindle.contract.environment import clean_environment
 from rekindle.keeper.torchrun import preload
 
 _RANK = """
-import json, os, sys
+import json, os, sys, time
 from pathlib import Path
 names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 seen = {name: os.environ.get(name) for name in names}
@@ -22,6 +22,8 @@ seen["forked"] = "torch" in sys.modules
 with (Path(os.environ["OUT"]) / f"rank-{os.environ['RANK']}.jsonl").open("a") as file:
     file.write(json.dumps(seen) + "\\n")
 if os.environ.get("FAIL") == os.environ["RANK"]:
+    while not (Path(os.environ["OUT"]) / "rank-0.jsonl").exists():  # torchrun stops it at once
+        time.sleep(0.01)
     sys.exit(17)
 """
 
