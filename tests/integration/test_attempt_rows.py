@@ -150,6 +150,8 @@ class OldHome:
             database.execute(f"UPDATE attempt SET faults = (SELECT {faults} FROM json_each(faults))")  # noqa: S608
             database.execute("ALTER TABLE attempt DROP COLUMN detail")
             database.execute("ALTER TABLE job DROP COLUMN last_keeper")
+            database.execute("DROP INDEX ix_job_checked")
+            database.execute("ALTER TABLE job DROP COLUMN device_check")
             database.execute("UPDATE alembic_version SET version_num = '0014'")
 
     def _job(self, state: JobState) -> str:

@@ -240,13 +240,13 @@ def test_a_third_device_that_disagrees_with_the_second_protects_the_first(lab: L
 
 
 def test_of_several_ranks_that_differ_together_no_device_is_disabled(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, 4)
+    lab = Lab(tmp_path, 6)
     job = lab.original("cuda:0", "cuda:1")
     lab.suspect(job)
     lab.end(job)
     lab.bits["cuda:0"] = 0
     notice = lab.finish(job)
-    assert "other bits on cuda:0 and cuda:1 than on cuda:2 and cuda:3" in notice
+    assert "other bits on cuda:0 and cuda:1 than on cuda:2 and cuda:3 and cuda:4 and cuda:5" in notice
     assert "one of cuda:0 and cuda:1: nothing is disabled" in notice
     assert lab.devices.health.failed() == {}
     lab.store.close()

@@ -83,7 +83,7 @@ def test_the_step_at_which_two_trainings_part_is_named_and_marked_in_their_curve
     expect(card.locator(".verdict")).to_have_text(verdict)
     expect(card.locator("tbody tr")).to_have_text([f"gradients1{HOSTILE}"])
     expect(card.locator(".causes li")).to_have_text(["arguments: --lr (absent) and 0.2"])
-    expect(card).to_contain_text(f"Find the step: rekindle replay {one.number} --step 21 --until 30")
+    expect(card).to_contain_text(f"Find the step: rekindle diff {one.number} {two.number} --replay")
     marked = re.compile("^2 curves of 80 points.*differ at step 30$")
     expect(page.get_by_label("Chart of loss")).to_have_attribute("aria-description", marked)
     assert found_by_axe(page) == []
