@@ -23,7 +23,15 @@ from typing import Any
 
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir, RunDir
-from rekindle.contract.run_dir.script_files import FileRecord, FileUse, Observations, name_pattern, previous_path
+from rekindle.contract.run_dir.script_files import (
+    ZIP,
+    FileRecord,
+    FileUse,
+    Observations,
+    ends_zip,
+    name_pattern,
+    previous_path,
+)
 
 MAX_PATTERNS = 10_000  # of directory and name; what a script writes beyond them is not learned
 MAX_LOADED = 1_000
@@ -52,7 +60,6 @@ _IMPORTED_AT_ONCE = "safetensors.torch"
 """A script may call it in its very next line, with no event before; the import of torch causes thousands."""
 
 _OVERWRITTEN = (".bin", ".ckpt", ".pt", ".pth", ".tar")
-_ZIP, _ZIP_END, _ZIP_END_SIZE = b"PK\x03\x04", b"PK\x05\x06", 22  # torch's format; bytes
 _SPARE_BYTES = 256 << 20  # that are left free
 _MODULES = {internal.module for internal in _INTERNALS}
 
@@ -116,7 +123,7 @@ class _Tracker:
             status = os.lstat(path)
             space = os.statvfs(path)
             fits = space.f_bavail * space.f_frsize > status.st_size + _SPARE_BYTES
-            if fits and stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and _is_whole(path):
+            if fits and stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and _is_whole(path, status.st_size):
                 os.rename(path, previous_path(path))  # noqa: PTH104  # quicker
         except OSError:
             pass  # as where the directory cannot be written
@@ -191,9 +198,7 @@ class _Tracker:
         return call
 
 
-def _is_whole(path: str) -> bool:
+def _is_whole(path: str, size: int) -> bool:
     """Whether the file is one that ``torch.save`` has completed."""
     with open(path, "rb") as file:  # noqa: PTH123  # quicker
-        begins = file.read(4) == _ZIP
-        file.seek(-_ZIP_END_SIZE, os.SEEK_END)
-        return begins and file.read(4) == _ZIP_END
+        return file.read(len(ZIP)) == ZIP and ends_zip(file, size)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 from rekindle.contract.run_dir.json_records import Amount, Count, JsonRecord, Line, PathText, Range
 
@@ -18,6 +18,8 @@ MAX_LISTED = 20  # of these, the latest ones
 _EPOCH = re.compile(r"(?<![a-z])(?:epoch|ep)[-_=]?(\d{1,9})(?!\d)", re.I)
 _STEP = re.compile(r"(?<![a-z])(?:(?:global_?)?step|iter|iteration)[-_=]?(\d{1,9})(?!\d)|^checkpoint-(\d{1,9})$", re.I)
 _NUMBER = re.compile(r"\d{1,18}")
+ZIP, _ZIP_END = b"PK\x03\x04", b"PK\x05\x06"  # first bytes of a file of ``torch.save``, and of its end
+_ZIP_END_SIZE = 22  # bytes: torch writes no comment after it
 _VARYING = re.compile(r"(?<=tmp)[a-z0-9_]{8}|\d+")
 
 
@@ -99,6 +101,12 @@ def is_unchanged(checkpoint: Checkpoint) -> bool:
         checkpoint.bytes,
         checkpoint.written_at,
     )
+
+
+def ends_zip(file: BinaryIO, size: int) -> bool:
+    """Whether a file of ``torch.save`` is complete, which begins with ``ZIP`` and has ``size`` bytes."""
+    file.seek(max(0, size - _ZIP_END_SIZE))
+    return file.read(4) == _ZIP_END
 
 
 def previous_path(path: str) -> str:

@@ -22,7 +22,7 @@ from zipfile import BadZipFile, ZipFile
 from rekindle.contract.files import read_lines
 from rekindle.contract.run_dir.json_records import structure
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.script_files import Checkpoint, FileRecord, FileUse, name_pattern
+from rekindle.contract.run_dir.script_files import ZIP, Checkpoint, FileRecord, FileUse, ends_zip, name_pattern
 from rekindle.contract.run_dir.snapshot_dir import NO_SNAPSHOTS, step_of
 from rekindle.contract.safe_open import open_regular
 
@@ -38,8 +38,6 @@ CHECKPOINT_DIRECTORY = re.compile(
 )
 """A directory with a number that is one checkpoint: Trainer's, Accelerate's, DeepSpeed's, Megatron's."""
 
-_ZIP, _ZIP_END = b"PK\x03\x04", b"PK\x05\x06"
-_ZIP_END_SIZE = 22  # bytes: torch writes no comment after it
 _TORCH_ENTRY = (b"/data.pkl", b"/version", b"/byteorder", b"/.format_version", b"/constants.pkl")
 _TORCH_LEGACY = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # torch.serialization.MAGIC_NUMBER, pickled
 _MAX_HEADER = 100 << 20  # bytes, the limit of safetensors itself
@@ -82,19 +80,14 @@ def _modified(entry: os.DirEntry[str]) -> int:
 
 def _recognize(file: BinaryIO, size: int) -> Format | None:
     head = file.read(256)
-    if head.startswith(_ZIP):
+    if head.startswith(ZIP):
         name = head[30 : 30 + int.from_bytes(head[26:28], "little")]
-        return Format("torch", _ends_zip(file, size)) if name.endswith(_TORCH_ENTRY) else None
+        return Format("torch", ends_zip(file, size)) if name.endswith(_TORCH_ENTRY) else None
     if head.startswith(_TORCH_LEGACY):
         return Format("torch", complete=True)
     if len(head) > 9 and head[8:9] == b"{" and 2 <= (length := struct.unpack("<Q", head[:8])[0]) <= _MAX_HEADER:
         return _safetensors(file, size, length)
     return None
-
-
-def _ends_zip(file: BinaryIO, size: int) -> bool:
-    file.seek(max(0, size - _ZIP_END_SIZE))
-    return file.read(4) == _ZIP_END
 
 
 def storage_sizes(path: Path) -> list[int]:

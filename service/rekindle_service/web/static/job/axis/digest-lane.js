@@ -13,7 +13,7 @@ import { positionsWithin, timesOf, unitOf } from "./axis-model.js";
 import { place } from "./axis-surface.js";
 
 const PAGE = 2000;
-/** More marks cannot be told apart. */
+/** More marks cannot be distinguished. */
 const MAX_DRAWN = 1000;
 const DIVERGENCE = /silent divergence in steps? (?:\d+ to )?(\d+): .*/s;
 
