@@ -14,10 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from api_server import api_server
 from disks import Ext4
 from faults.faulty_run import SCRIPTS
+from rekindle.contract.files import read_json
 from rekindle.contract.run_dir.journal import RecordType, read_journal
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle_service.config.home import Home
+from rekindle_service.store import Store
 from script_process import ScriptProcess
 
 CUTS = 3
@@ -125,3 +129,35 @@ def attempts(disk: Path, job_id: str) -> int:
     """How often the job was started."""
     records = read_journal(RunDir(disk / "home" / "runs" / job_id).journal)
     return sum(record.type is RecordType.ATTEMPT_STARTED for record in records)
+
+
+def test_a_whole_array_is_there_after_a_power_cut_at_its_acknowledgement(disk: Ext4, tmp_path: Path) -> None:
+    """Its files are made durable all at once, before its rows."""
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "module.py").write_text("value = 1\n" * 1000)
+    (code / "train.py").write_text("import module\n")
+    base = {"script": "train.py", "code": {"path": str(code)}, "device": "cpu", "env": {"A": "b"}}
+    disk.plug_in()
+    try:
+        with api_server(disk.directory) as server:
+            answer = server.api.post("/api/v1/experiments", json={"name": "sweep", "array": "0-19", "base": base})
+            disk.cut_off()
+        jobs = [trial["job"] for trial in answer.json()["trials"]]
+    finally:
+        disk.unplug()
+    disk.plug_in()
+    try:
+        home = Home(disk.directory / "home")
+        runs = [home.run_dir(job) if home.run_dir(job).root.exists() else home.new_run(job) for job in jobs]
+        contents = [[(run.code / name).read_text() for name in ("module.py", "train.py")] for run in runs]
+        assert contents == [[(code / name).read_text() for name in ("module.py", "train.py")]] * 20
+        assert [read_json(run.environment) for run in runs] == [
+            {"A": "b", "REKINDLE_ARRAY_INDEX": str(index)} for index in range(20)
+        ]
+        assert [(read_json(run.spec) or {}).get("job_id") for run in runs] == jobs
+        store = Store(home.database)
+        assert set(jobs) <= store.recovery.known_jobs().keys()
+        store.close()
+    finally:
+        disk.unplug()

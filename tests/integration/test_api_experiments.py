@@ -143,6 +143,34 @@ def test_jobs_of_an_array_get_their_index_as_variable_and_argument(server: ApiSe
     assert experiment["definition"]["array"] == "0-8:4%2"
 
 
+def test_every_job_of_an_experiment_has_the_same_copy_of_the_code(server: ApiServer, code: Path) -> None:
+    """The first is copied from what was submitted, the others from the first, if the same files are wanted."""
+    (code / "run.sh").write_text("#!/bin/sh\n")
+    (code / "run.sh").chmod(0o755)
+    (code / "package").mkdir()
+    (code / "package" / "latest").symlink_to("../run.sh")
+    (code / "other.py").write_text("")
+    matrix = {"script": ["train.py", "other.py"], "--lr": [1, 2]}
+    copies = []
+    for request in (an_array(code, "0-2"), body(code, matrix=matrix)):
+        runs = [server.run_dir({"id": trial["job"]}) for trial in submitted(server, request)["trials"]]
+        copies += [(described(run.code), run.code_manifest.read_bytes()) for run in runs]
+    assert copies == [copies[0]] * 7
+    assert copies[0][0].keys() == described(code).keys()
+
+
+def described(directory: Path) -> dict[str, tuple[int, int, str]]:
+    """Mode, time of change and content of each file or link, by its path."""
+    return {
+        str(each.relative_to(directory)): (
+            each.lstat().st_mode,
+            each.lstat().st_mtime_ns if each.is_file() and not each.is_symlink() else 0,
+            str(each.readlink()) if each.is_symlink() else each.read_text() if each.is_file() else "",
+        )
+        for each in directory.rglob("*")
+    }
+
+
 def test_what_is_no_array_is_rejected_before_anything_is_made(server: ApiServer, code: Path) -> None:
     for array, rule in (
         ("0-1000000", "at most 10000 indices, and has 1000001"),
@@ -405,11 +433,11 @@ def test_a_disk_that_fails_half_way_leaves_no_job_and_no_directory(
     before = made(server)
     real, written = submitter_module.write_json, list[Path]()
 
-    def full_after_two(path: Path, value: Any) -> None:
+    def full_after_two(path: Path, value: Any, *, durable: bool = True) -> None:
         written.append(path)
         if len(written) > 2:
             raise OSError(28, "No space left on device")
-        real(path, value)
+        real(path, value, durable=durable)
 
     monkeypatch.setattr(submitter_module, "write_json", full_after_two)
     assert server.api.post(PATH, json=body(code)).status_code == 507

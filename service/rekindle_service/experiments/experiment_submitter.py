@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 
 from rekindle.contract.environment import ARRAY_INDEX
+from rekindle.contract.files import sync_file_system
 from rekindle_service.experiments.experiment_records import write_record
 from rekindle_service.experiments.trials import Trial, index_of
 from rekindle_service.jobs.submission_record import IdempotencyKey
@@ -59,7 +60,9 @@ def _insert(
         for number, (trial, submission) in enumerate(trials, start=first):
             with _fields_of_experiment(trial):
                 columns = {"experiment_id": experiment.id, "trial": asdict(trial), "parallel": parallel}
-                jobs.append(submitter.prepare(_indexed(submission, trial), number=number, **columns))
+                first = jobs[0] if jobs else None
+                jobs.append(submitter.prepare(_indexed(submission, trial), number=number, first=first, **columns))
+        sync_file_system(submitter.home.runs)  # once, not for each of their files
         write_record(submitter.home, experiment, key_value)
         inserted = submitter.store.experiments.add(experiment, jobs, key_value, numbered=True, room=room)
         keep = inserted is experiment

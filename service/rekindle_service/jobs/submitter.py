@@ -186,16 +186,19 @@ class Submitter:
         rule, hint = "must not be in the server's home", "copy the code elsewhere"
         return [FieldError(name, rule, str(path), hint) for name, path in inside[:1]]
 
-    def prepare(self, submission: Submission, *, number: int | None = None, **columns: Any) -> Job:
+    def prepare(
+        self, submission: Submission, *, number: int | None = None, first: Job | None = None, **columns: Any
+    ) -> Job:
         """A job that lacks its row, and then ``confirm``. Precondition: it is valid. Raises what ``submit`` raises.
 
-        ``number``: one that is reserved for it.
+        ``number``: one that is reserved for it. ``first``: the job of the same experiment that was prepared first,
+        which has the same code; what is written after it is durable only after ``sync_file_system``.
         """
         spec = self._spec(submission)
         number = self.store.reserve_numbers() if number is None else number
         job = _row(submission, spec, number=number, **columns)
         with self._refusals(submission):
-            self._build_run_dir(job, submission, spec)
+            self._build_run_dir(job, submission, spec, first)
         return job
 
     def _spec(self, submission: Submission) -> JobSpec:
@@ -234,17 +237,18 @@ class Submitter:
             raise storage_error(self.home.runs, error) from error
         self.store.confirmed()
 
-    def _build_run_dir(self, job: Job, submission: Submission, spec: JobSpec) -> None:
+    def _build_run_dir(self, job: Job, submission: Submission, spec: JobSpec, first: Job | None) -> None:
         """``spec`` has the values of ``env``, the job's own has not."""
         new = self.home.new_run(job.id)
         try:
             new.root.mkdir(mode=0o700)
-            if submission.is_fetched_by_server:  # and readable by it alone
+            is_copied = self._copy_code_of(first, job, new)
+            if submission.is_fetched_by_server and not is_copied:  # and readable by it alone
                 self._copy_code(submission, new)
             with self.rights.building(submission, new.root):
                 if submission.code_dir is None:
                     new.code.mkdir(mode=0o700)
-                elif not submission.is_fetched_by_server:
+                elif not submission.is_fetched_by_server and not is_copied:
                     self._copy_code(submission, new)
                 if submission.replay_hook is not None:
                     atomic_write(new.replay_hook, submission.replay_hook.encode())
@@ -254,9 +258,10 @@ class Submitter:
                 modules = self.editable_modules(job.spec.python)
                 job.spec = replace(job.spec, warnings=spec.warnings + bypass_warnings(spec, new.code, modules))
             if spec.env:
-                write_json(new.environment, spec.env)
-            write_json(new.spec, stored_spec(job))
-            fsync_directory(self.home.runs)
+                write_json(new.environment, spec.env, durable=first is None)
+            write_json(new.spec, stored_spec(job), durable=first is None)
+            if first is None:
+                fsync_directory(self.home.runs)
         except BaseException:
             shutil.rmtree(new.root, ignore_errors=True)
             raise
@@ -278,6 +283,17 @@ class Submitter:
         with self._open_code(submission) as (tree, found):
             copy_code(tree, found, new.code)
         write_json(new.code_manifest, take_manifest(new.code).to_json())
+
+    def _copy_code_of(self, first: Job | None, job: Job, new: RunDir) -> bool:
+        """Copy the code of ``first``, if it is the same: its copy is still the server's alone, and needs no rules."""
+        if first is None or _copied(first.spec) != _copied(job.spec):
+            return False
+        copy = self.home.new_run(first.id)
+        if not copy.code_manifest.exists():  # without code
+            return False
+        shutil.copytree(copy.code, new.code, symlinks=True)
+        shutil.copy2(copy.code_manifest, new.code_manifest)
+        return True
 
     def _check_copied(self, submission: Submission, root: Path) -> None:
         """The path that was validated may lead elsewhere by now. Raises SubmissionError."""
@@ -342,6 +358,11 @@ def _row(submission: Submission, spec: JobSpec, *, number: int, **columns: Any) 
         intent=JobIntent.HOLD if submission.hold else JobIntent.RUN,
         **columns,
     )
+
+
+def _copied(spec: JobSpec) -> tuple[object, ...]:
+    """What decides which files of an experiment's code are copied, and whether they may be."""
+    return spec.kind, spec.target, spec.exclude, spec.gitignore, spec.keep_links
 
 
 def _origin(submission: Submission) -> dict[str, str]:

@@ -40,6 +40,19 @@ def fsync_directory(directory: Path) -> None:
         os.close(fd)
 
 
+def sync_file_system(directory: Path) -> None:
+    """Make all that was written on the file system of ``directory`` durable, as an fsync of each file would.
+
+    For many files, since it waits for those of others, too. Raises OSError.
+    """
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(fd) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(directory))
+    finally:
+        os.close(fd)
+
+
 def atomic_write(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Replace ``path`` by ``data`` in one step: a reader sees the old bytes or the new ones, never a part.
 
