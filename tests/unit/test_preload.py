@@ -1,4 +1,5 @@
 import ast
+import subprocess
 import sys
 
 import numpy  # noqa: F401  # no process can load it twice: it must be there before the modules are put back
@@ -60,6 +61,26 @@ def test_nothing_is_preloaded_for_a_script_that_is_absent_or_cannot_be_read(tmp_
 def test_an_import_that_fails_is_reported_and_does_no_harm(tmp_path, job):
     (failed,) = preload(job(b"import numpy.no_such_thing\n"), tmp_path)
     assert failed.startswith("numpy.no_such_thing: ")
+
+
+def test_a_fork_runs_its_own_finalizers_and_none_of_what_was_imported_before_it(tmp_path):
+    (tmp_path / "finalizing.py").write_text("import sys, weakref\nweakref.finalize(sys, print, 'imported')\n")
+    program = f"""
+import atexit, os, sys, weakref
+sys.path[:0] = [{str(tmp_path)!r}]
+from rekindle.keeper.torchrun.preload import import_all
+weakref.finalize(sys, print, "there before")
+assert import_all(["finalizing"]) == []
+if os.fork() == 0:
+    weakref.finalize(sys, print, "own")
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(0)
+os.wait()
+os._exit(0)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines() == ["own", "there before"]
 
 
 def test_a_module_is_found_without_importing_its_package(tmp_path, job):

@@ -56,8 +56,8 @@ def _insert(
     keep = False
     try:
         experiment.number = submitter.store.experiments.reserve_number()
-        first = submitter.store.reserve_numbers(len(trials))
-        for number, (trial, submission) in enumerate(trials, start=first):
+        start = submitter.store.reserve_numbers(len(trials))
+        for number, (trial, submission) in enumerate(trials, start):
             with _fields_of_experiment(trial):
                 columns = {"experiment_id": experiment.id, "trial": asdict(trial), "parallel": parallel}
                 first = jobs[0] if jobs else None

@@ -9,9 +9,11 @@ import importlib
 import importlib.util
 import os
 import sys
+import weakref
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from rekindle.contract.job import JobSpec
 from rekindle.contract.job_options import TargetKind
@@ -49,9 +51,13 @@ def preload_torch() -> list[str]:
 
 
 def import_all(names: Iterable[str]) -> list[str]:
-    """Import the modules ``names``; returns those that could not be imported, with the reason."""
+    """Import the modules ``names``; returns those that could not be imported, with the reason.
+
+    A rank, which is a fork, does not run their finalizers at its end, as a fork of multiprocessing would not. Those of
+    torch unregister one operator after the other, and so copy 30 MB of what the processes share.
+    """
     failed: list[str] = []
-    before = dict(os.environ)
+    before, finalizers_before = dict(os.environ), _finalizers()
     for name in names:
         try:
             importlib.import_module(name)
@@ -59,7 +65,13 @@ def import_all(names: Iterable[str]) -> list[str]:
             failed.append(f"{name}: {error}")
     for name in os.environ.keys() - before:  # torch sets some of its own, which the script must not inherit
         del os.environ[name]
+    for finalizer in _finalizers() - finalizers_before:
+        finalizer.atexit = False
     return failed
+
+
+def _finalizers() -> "set[weakref.finalize[Any, Any]]":
+    return set(weakref.finalize._registry)  # type: ignore[attr-defined]  # there is no public list
 
 
 def lacks_cuda() -> bool:
