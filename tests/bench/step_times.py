@@ -77,7 +77,7 @@ def main() -> None:
         timer.install()
         states, seconds = [off, current()], ([], [])
         for number in range(2 * (options.rounds + 1)):
-            measured = number % 2
+            measured = (number + number // 2) % 2
             switch(states[measured])
             dist.barrier()
             began = clocks()
