@@ -16,6 +16,7 @@ from e2e.waiting import until
 from rekindle.contract.job_options import LaunchMode, SnapshotPolicy
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.standby_world import HeldRank
+from rekindle.contract.run_dir.step_records import StepSamples
 from rekindle.contract.states import JobIntent
 
 _START = 3.0  # seconds of a script
@@ -71,6 +72,10 @@ def test_kills_cost_no_start_of_the_script_and_change_no_bit(prepare, data, requ
         held(run)
         seconds.append(kill_and_come_back(run, number % 2))
     run.reach_step(8, attempt=run.attempt)
+    samples = until(
+        lambda: read_record(run.run_dir.attempt(run.attempt).rank(1).steps, StepSamples), "the steps are measured", 60
+    )
+    assert {"forward", "backward", "optimizer"} <= samples.samples[-1].seconds.keys(), "also of ranks that stood by"
     found = weights(run)
     run.want(JobIntent.CANCEL)
     assert run.finish() == "cancelled"
