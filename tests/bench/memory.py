@@ -54,7 +54,7 @@ def under_torchrun(directory: Path) -> int:
 
 
 def under_rekindle(directory: Path) -> int:
-    """Of a second job: the first has none of the spare keeper's memory."""
+    """Measure a second job, since the first one starts without a spare keeper."""
     settings = {"OMP_NUM_THREADS": "1", "REKINDLE_SPARE_KEEPERS": "1", "REKINDLE_SPARE_MEMORY": "0"}
     with server(directory / "home", **settings) as client:
         (serving,) = psutil.Process().children()
