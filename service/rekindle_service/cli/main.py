@@ -26,7 +26,7 @@ from rekindle_service.cli.commands.job_snapshots import snapshots
 from rekindle_service.cli.commands.job_tables import overview, ps, queue
 from rekindle_service.cli.commands.machine_commands import devices, disk, prune
 from rekindle_service.cli.commands.replay import replay
-from rekindle_service.cli.commands.server_commands import audit, backup, rebuild, restore, serve, token
+from rekindle_service.cli.commands.server_commands import audit, backup, mcp, rebuild, restore, serve, token
 from rekindle_service.cli.commands.show import show
 from rekindle_service.cli.commands.submit import CONTEXT as SUBMIT_CONTEXT
 from rekindle_service.cli.commands.submit import submit
@@ -53,7 +53,7 @@ _PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Watch": (ps, queue, top, show, logs, wait, snapshots),
     "Compare": (diff, replay, attach),
     "Control": (cancel, drain, resume, delete),
-    "Server": (serve, doctor, devices, disk, prune),
+    "Server": (serve, doctor, devices, disk, prune, mcp),
     "Access": (token, audit),
     "Database": (backup, restore, rebuild),
 }
@@ -85,7 +85,7 @@ def options(
     """Run training scripts as jobs that resume after a crash, a hang or a lost machine.
 
     Without a command: the jobs that need you, that run, that are next, and that have ended. With -o json, every
-    command but serve, demo, attach and snapshots export prints JSON for programs.
+    command but serve, demo, attach, mcp and snapshots export prints JSON for programs.
     """
     if context.invoked_subcommand is None:
         overview(context, output)

@@ -68,6 +68,8 @@ class Me(ApiModel):
     """When that ends; null where it does not."""
     private_jobs: bool
     """Whether people other than administrators see their own jobs only."""
+    version: str
+    """Version of the server."""
 
 
 class AuditPublic(ApiModel):

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from rekindle.contract import __version__
 from rekindle_service.access.permissions import Scope
 from rekindle_service.access.tokens import is_valid
 from rekindle_service.api.auth import AdminDep, IdentityDep
@@ -22,7 +23,8 @@ router = APIRouter(tags=["access"])
 @router.get("/me")
 def read_me(state: AppStateDep, identity: IdentityDep) -> Me:
     """Get who you are for this server, and what you may do."""
-    return Me.model_validate({**asdict(identity), "private_jobs": state.access.permissions.private_jobs})
+    private_jobs = state.access.permissions.private_jobs
+    return Me.model_validate({**asdict(identity), "private_jobs": private_jobs, "version": __version__})
 
 
 @router.get("/tokens")

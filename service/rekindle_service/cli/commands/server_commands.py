@@ -1,6 +1,7 @@
-"""`rekindle serve`, `token`, `audit`, `backup`, `restore` and `rebuild`: the server, its users and its database."""
+"""`rekindle serve`, `mcp`, `token`, `audit`, `backup`, `restore` and `rebuild`: servers, users and the database."""
 
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -47,6 +48,34 @@ def serve(
 
     flags = {"host": host, "port": port, "allow_remote": allow_remote or None, "home": home}
     raise typer.Exit(run_server(server_settings_of(context, **flags)))
+
+
+_HTTP_HELP = (
+    "Serve HTTP on this port of loopback, each request with its own token. (default: standard input and output)"
+)
+
+
+def mcp(
+    context: typer.Context,
+    http: Annotated[int | None, Option(metavar="PORT", min=1, max=65535, help=_HTTP_HELP)] = None,
+) -> None:
+    """Serve jobs to agents by the Model Context Protocol.
+
+    Tools that change something are listed where the token has the scope for it. Needs the extra [mcp].
+    """
+    try:
+        from rekindle_service.mcp_server import protocol
+    except ImportError as error:
+        install = f"{sys.executable} -m pip install 'mcp>=2.3,<3'"
+        raise ProblemError(
+            {"detail": f"rekindle mcp needs the package mcp 2 ({error}). Install it: {install}"}
+        ) from None
+    settings = settings_of(context)
+    if http is None:
+        protocol.serve_stdio(settings)
+        return
+    note(f"Serving http://{protocol.HOST}:{http}/mcp. Ctrl-C ends.")
+    protocol.serve_http(settings, http)
 
 
 # --- tokens
