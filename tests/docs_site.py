@@ -16,10 +16,14 @@ from pathlib import Path
 from doc_pages import ROOT
 
 _LINK = re.compile(r"(?<=\]\()(?!https?://|mailto:|#)([^)#\s]+)")
+_LINK_TO_TEXT = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _BAR = "\\|"
 _CODE_WITH_BAR = re.compile(r"`([^`\n]*\\\|[^`\n]*)`")
 _README = ROOT / "README.md"
+_HOME = ROOT / "docs" / "index.md"
+_SKILL = ROOT / "docs" / "skills" / "rekindle" / "SKILL.md"
+_ROW = re.compile(r"^\| \[(.+?)\]\((.+?)\) \| (.+) \|$")
 
 
 def build(project: Path = ROOT) -> Path:
@@ -30,7 +34,11 @@ def build(project: Path = ROOT) -> Path:
     if project != ROOT:
         shutil.copy(ROOT / "zensical.toml", project)
     _copy_pages(project / "build" / "pages")
-    return generate(project)
+    site = generate(project)
+    for page in [*pages(), _SKILL]:  # which llms.txt links to
+        _write(site / place(page), _as_site_page(page).encode())
+    _write(site / "llms.txt", llms_text().encode())
+    return site
 
 
 def generate(project: Path) -> Path:
@@ -45,7 +53,22 @@ def generate(project: Path) -> Path:
 
 def pages() -> list[Path]:
     """The pages of the site: those at the root of the repository, in docs/ and in deploy/."""
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
+    found = {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")}
+    return sorted(found - {_SKILL})
+
+
+def llms_text() -> str:
+    """The index of the pages for language models, in the form of llmstxt.org, from the tables of the home page."""
+    title, _, summary, *lines = _HOME.read_text().splitlines()
+    index = [title, "", f"> {summary}"]
+    for line in lines:
+        if line.startswith("## "):
+            index += ["", line, ""]
+        elif (row := _ROW.match(line)) is not None:
+            gloss = _LINK_TO_TEXT.sub(r"\1", row[3])
+            index.append(f"- [{row[1]}]({place(_target(_HOME, row[2]))}): {gloss}")
+    description = _SKILL.read_text().split("\ndescription: ")[1].partition("\n")[0]
+    return "\n".join([*index, "", "## Skill", "", f"- [SKILL.md]({place(_SKILL)}): {description}", ""])
 
 
 def place(path: Path) -> Path:

@@ -1,8 +1,7 @@
-"""Accelerate: ``save_state`` and ``load_state``, and the finished batches of an epoch skipped by hand."""
+"""Accelerate: ``save_state``, and a data loader that resumes."""
 
 import argparse
 import time
-from pathlib import Path
 
 import torch
 from accelerate import Accelerator
@@ -11,24 +10,11 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 import digits
-
-OUT = Path("out")
-
-
-class Progress:
-    """What ``load_state`` has to restore besides model and optimizer."""
-
-    steps = saved = 0
-
-    def state_dict(self) -> dict[str, int]:
-        return {"steps": self.steps, "saved": self.saved}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.steps, self.saved = state["steps"], state["saved"]
+from rekindle.integrations.accelerate import ResumableLoader
 
 
 def main(epochs: int, pause: float) -> None:
-    naming = ProjectConfiguration(str(OUT), automatic_checkpoint_naming=True, total_limit=2)
+    naming = ProjectConfiguration("out", automatic_checkpoint_naming=True, total_limit=2)
     order = DataLoaderConfiguration(use_seedable_sampler=True)  # without, an interrupted epoch resumes in another order
     accelerator = Accelerator(cpu=True, project_config=naming, dataloader_config=order)
     set_seed(0)
@@ -36,23 +22,18 @@ def main(epochs: int, pause: float) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     loader = DataLoader(digits.Digits(), digits.BATCH, shuffle=True)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    progress = Progress()
-    accelerator.register_for_checkpointing(progress)
-    if any((OUT / "checkpoints").glob("*")):
-        accelerator.load_state()
-        naming.iteration = progress.saved
-    for epoch in range(progress.steps // len(loader), epochs):
-        loader.set_epoch(epoch)
-        rest = accelerator.skip_first_batches(loader, progress.steps - epoch * len(loader))
-        for samples, pixels, labels in rest:
-            progress.steps += 1
-            digits.trace(accelerator.process_index, progress.steps, epoch, samples)
+    loader = ResumableLoader(accelerator, loader)
+    for epoch in loader.epochs(epochs):
+        for samples, pixels, labels in loader:
+            digits.trace(accelerator.process_index, loader.step, epoch, samples)
             optimizer.zero_grad()
-            accelerator.backward(cross_entropy(model(pixels), labels))
+            loss = cross_entropy(model(pixels), labels)
+            accelerator.backward(loss)
             optimizer.step()
             time.sleep(pause)
-            if progress.steps % 20 == 0:
-                progress.saved += 1
+            if loader.step % 5 == 0:
+                accelerator.log({"loss": loss.item()}, loader.step)
+            if loader.step % 20 == 0:
                 accelerator.save_state()
     if accelerator.is_main_process:
         print("weights", digits.digest(model))

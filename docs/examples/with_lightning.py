@@ -1,4 +1,4 @@
-"""Lightning: ``ckpt_path="last"`` and a directory for its files that is the same in every attempt."""
+"""Lightning: a callback, and the path of the job's latest checkpoint."""
 
 import argparse
 import os
@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 import digits
+from rekindle.integrations.lightning import RekindleCallback, latest_checkpoint
 
 
 class Classifier(LightningModule):
@@ -40,11 +41,11 @@ def main(epochs: int, pause: float) -> None:
         max_epochs=epochs,
         log_every_n_steps=5,
         enable_progress_bar=False,
-        callbacks=[ModelCheckpoint("out", every_n_train_steps=20, save_last=True)],
+        callbacks=[ModelCheckpoint("out", every_n_train_steps=20), RekindleCallback()],
     )
     classifier = Classifier(pause)
     loader = DataLoader(digits.Digits(), digits.BATCH, shuffle=True)
-    trainer.fit(classifier, loader, ckpt_path="last")
+    trainer.fit(classifier, loader, ckpt_path=latest_checkpoint())
     if trainer.is_global_zero:
         print("weights", digits.digest(classifier.model))
 

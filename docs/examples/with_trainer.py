@@ -1,19 +1,16 @@
-"""Hugging Face Trainer: a model made from its configuration, and ``resume_from_checkpoint``."""
+"""Hugging Face Trainer: a callback, and the path of the job's latest checkpoint."""
 
 import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
 
 import digits
-
-OUT = "out"
+from rekindle.integrations.transformers import RekindleCallback, latest_checkpoint
 
 
 class DigitConfig(PretrainedConfig):
@@ -51,24 +48,23 @@ def collate(items: list[tuple[int, Tensor, Tensor]]) -> dict[str, Tensor]:
 
 def main(epochs: int, pause: float) -> None:
     arguments = TrainingArguments(
-        OUT,
+        "out",
         num_train_epochs=epochs,
         per_device_train_batch_size=digits.BATCH,
         learning_rate=1e-3,
         save_steps=20,
         save_total_limit=2,
         logging_steps=5,
-        report_to="tensorboard",
+        report_to="none",
         disable_tqdm=True,
         use_cpu=True,
         ddp_backend="gloo",
         seed=0,
     )
     classifier = Classifier(DigitConfig())
-    callbacks = [Trace(pause)]
+    callbacks = [Trace(pause), RekindleCallback()]
     trainer = Trainer(classifier, arguments, collate, digits.Digits(), callbacks=callbacks)
-    last = get_last_checkpoint(OUT) if Path(OUT).is_dir() else None
-    trainer.train(resume_from_checkpoint=last)
+    trainer.train(resume_from_checkpoint=latest_checkpoint())
     if trainer.is_world_process_zero():
         print("weights", digits.digest(classifier))
 

@@ -52,6 +52,14 @@ def test_the_home_page_lists_every_page_by_its_heading() -> None:
     assert listed == {page: _heading(page) for page in pages}
 
 
+def test_the_index_for_language_models_has_every_page_and_links_to_files(site: Path) -> None:
+    text = (site / "llms.txt").read_text()
+    assert re.match(r"# rekindle\n\n> rekindle is .+\n\n## Start here\n\n- \[", text)
+    links = re.findall(r"^- \[.+?\]\((.+?)\): \S", text, re.MULTILINE)
+    assert len(links) == text.count("\n- ") == len(docs_site.pages()) - 2 + 1  # home and readme less, the skill more
+    assert [link for link in links if not (site / link).read_text().startswith(("# ", "---"))] == []
+
+
 def _titles(entries: list[dict[str, object]]) -> Iterator[tuple[str, str]]:
     """Every page of the navigation with its name there."""
     for entry in entries:

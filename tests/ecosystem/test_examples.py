@@ -1,12 +1,18 @@
-"""The examples come back from kills, and nothing of them is changed for it."""
+"""The examples come back from kills and drains."""
 
 import json
+import os
 import sqlite3
+import subprocess
+import sys
+from collections import Counter
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from doc_pages import ROOT
 from e2e.served_job import ServedJob
 from e2e.waiting import until
 from ecosystem.conftest import Submit
@@ -14,6 +20,8 @@ from rekindle.contract.run_dir.journal import RecordType
 from rekindle_service.client import Client
 
 EPOCH = 25  # steps
+SAVED_EVERY = 20  # steps
+IMAGES = 800
 
 
 def steps(job: ServedJob, rank: int = 0) -> list[int]:
@@ -54,27 +62,82 @@ def test_a_plain_script_outlives_more_kills_than_failures_are_forgiven(submit: S
     assert {each.progress for each in ended[:-1]} == {"known"}
 
 
-@pytest.mark.parametrize(
+FRAMEWORKS = pytest.mark.parametrize(
     ("script", "package", "saved", "metric"),
     [
         ("with_lightning.py", "lightning", "out/*.ckpt", "loss"),
         ("with_trainer.py", "transformers", "out/checkpoint-*/trainer_state.json", "train/loss"),
-        ("with_accelerate.py", "accelerate", "out/checkpoints/*/custom_checkpoint_0.pkl", None),
+        ("with_accelerate.py", "accelerate", "out/checkpoints/*/custom_checkpoint_0.pkl", "loss"),
     ],
 )
-def test_an_unchanged_script_continues_from_what_its_framework_saved(
-    submit: Submit, client: Client, script: str, package: str, saved: str, metric: str | None
+
+
+@FRAMEWORKS
+def test_a_killed_script_repeats_only_what_came_after_its_last_save(
+    submit: Submit, client: Client, script: str, package: str, saved: str, metric: str
 ) -> None:
     job = submit(script, "--epochs", "4", package=package)
     kill_when_saved(job, 1, saved)
     assert job.finish() == "succeeded"
-    done = steps(job)
-    assert sorted(set(done)) == list(range(1, 4 * EPOCH + 1))
-    assert len(done) < 4 * EPOCH + 40, "it has begun again from the start"
-    if metric is not None:
-        curves = {series["attempt"]: series["points"] for series in client.metrics(job.id, metric)}
-        assert curves.keys() == {1, 2}
-        assert curves[2][0][0] > 5, "the second attempt reports its own steps"
+    (before, resumed) = next(pair for pair in pairwise(steps(job)) if pair[1] != pair[0] + 1)
+    assert resumed == before // SAVED_EVERY * SAVED_EVERY + 1
+    second = client.attempts(job.id)[1]
+    assert second["resumed_from_step"] == resumed - 1
+    assert str(second["start"]).startswith("resumed from its own checkpoint out/")
+    assert_every_sample_once(job)
+    curves = {series["attempt"]: [point[0] for point in series["points"]] for series in client.metrics(job.id, metric)}
+    assert curves == {
+        1: list(range(5, curves[1][-1] + 1, 5)),  # a kill loses what was logged in the last half second
+        2: list(range(resumed + 4, 4 * EPOCH + 1, 5)),
+    }
+
+
+@FRAMEWORKS
+def test_a_drained_script_resumes_at_its_next_step(
+    submit: Submit, client: Client, script: str, package: str, saved: str, metric: str
+) -> None:
+    job = submit(script, "--epochs", "4", package=package)
+    expected: list[int] = []
+    for attempt, step in ((1, 26), (2, 2 * EPOCH - 2)):  # in the middle of an epoch, and near its end
+        job.reach(attempt=attempt, beyond=step)
+        client.drain(job.id)
+        until(lambda: job.state() == "queued", "the job is drained", 60)
+        expected.append(steps(job)[-1])
+        client.resume(job.id)
+    assert job.finish() == "succeeded"
+    assert [steps(job, rank) for rank in (0, 1)] == [list(range(1, 4 * EPOCH + 1))] * 2
+    assert_every_sample_once(job)
+    assert [each["resumed_from_step"] for each in client.attempts(job.id)] == [None, *expected]
+    ended = [each.outcome for each in job.records(RecordType.ATTEMPT_ENDED)]
+    assert [each.klass for each in ended] == ["preempted", "preempted", "success"]
+    assert {each.message for each in ended[:2]} == {"Saved and stopped on request."}
+
+
+def assert_every_sample_once(job: ServedJob) -> None:
+    """Each epoch has trained each sample once, as its steps were done last."""
+    trained: dict[int, Counter[int]] = {}
+    for rank in (0, 1):
+        lines = (job.run_dir.code / f"trace-{rank}.jsonl").read_text().splitlines()
+        for step, (_, epoch, samples) in {each[0]: each for each in map(json.loads, lines)}.items():
+            assert epoch == (step - 1) // EPOCH
+            trained.setdefault(epoch, Counter()).update(samples)
+    assert {epoch: (len(seen), max(seen.values())) for epoch, seen in trained.items()} == dict.fromkeys(
+        range(4), (IMAGES, 1)
+    )
+
+
+@FRAMEWORKS
+def test_outside_rekindle_a_callback_is_silent(
+    tmp_path: Path, script: str, package: str, saved: str, metric: str
+) -> None:
+    pytest.importorskip(package)
+    example = ROOT / "docs" / "examples" / script
+    environment = {**os.environ, "LOCAL_WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(example), "--epochs", "1", "--pause", "0"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, "rekindle" in done.stdout) == (0, False), done.stderr
 
 
 def test_a_run_of_wandb_is_one_run_over_all_attempts(submit: Submit) -> None:

@@ -31,6 +31,11 @@ def attempt(number: int, **fields: Any) -> AttemptSummary:
             "resumed from the snapshot of step 3; the one of step 5 could not be used",
         ),
         ({}, {"resumed_from_path": "out/last.pt"}, "resumed from its own checkpoint out/last.pt"),
+        (
+            {"last_step": 9},
+            {"resumed_from_step": 8, "resumed_from_path": "out/8.ckpt"},
+            "resumed from its own checkpoint out/8.ckpt",
+        ),
         ({}, {"last_step": 4}, "from the start: no snapshot yet"),
         ({"snapshot_step": 5}, {"last_step": 4}, "from the start: the snapshot of step 5 was not loaded"),
         ({"snapshot_step": 5}, {}, ""),

@@ -319,6 +319,9 @@ def start_reasons(attempts: Sequence[AttemptSummary], rollbacks: Sequence[float]
 
 def _start_reason(attempt: AttemptSummary, before: AttemptSummary | None, *, on_request: bool) -> str:
     step, saved = attempt.resumed_from_step, None if before is None else before.snapshot_step
+    if attempt.resumed_from_path and not (step and saved):  # with a step where a callback reports it
+        verb = "loaded" if before is None else "resumed from"
+        return f"{verb} its own checkpoint {strip_control(attempt.resumed_from_path)}"
     if step and on_request:
         return f"rolled back on request to the snapshot of step {step}"
     if step and before is None:
@@ -328,9 +331,6 @@ def _start_reason(attempt: AttemptSummary, before: AttemptSummary | None, *, on_
     if step:
         unusable = f"; the one of step {saved} could not be used" if saved is not None and step < saved else ""
         return f"resumed from the snapshot of step {step}{unusable}"
-    if attempt.resumed_from_path:
-        verb = "loaded" if before is None else "resumed from"
-        return f"{verb} its own checkpoint {strip_control(attempt.resumed_from_path)}"
     if before is None:
         return "from the start"
     if attempt.last_step is None:

@@ -41,10 +41,14 @@ class DrainSignal:
         self._version: tuple[int, int] | None = None  # of the intent that was read last
         self._requested = False
         self._previous: Any = None
-        self._installed = False
+        self._installed = self._chain = False
 
-    def start(self) -> None:
-        """Handle SIGTERM, which only the main thread can; in any other only the intent is checked."""
+    def start(self, *, chain: bool = True) -> None:
+        """Handle SIGTERM, which only the main thread can; in any other only the intent is checked.
+
+        ``chain``: call the previous handler, too.
+        """
+        self._chain = chain
         if threading.current_thread() is threading.main_thread():
             self._previous = signal.signal(signal.SIGTERM, self._on_signal)
             self._installed = True
@@ -65,7 +69,7 @@ class DrainSignal:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._requested = True
-        if callable(self._previous):
+        if self._chain and callable(self._previous):
             self._previous(number, frame)
 
     def _intent_requests(self) -> bool:

@@ -210,19 +210,23 @@ class FlagAllReduce:
     def __init__(self, world: World) -> None:
         self._world = world
         self._flags = torch.zeros(len(astuple(StepFlags())), dtype=torch.int32)
-        self._work: dist.Work | None = None
+        self._started = False
+        self._work: dist.Work | None = None  # also None in a world of one that joined no group
 
     def start(self, own: StepFlags) -> None:
         """Send this rank's flags, after ``wait`` for the ones before. All ranks must call it, in the same order."""
         self._flags.copy_(torch.tensor(astuple(own)))
-        self._work = dist.all_reduce(self._flags, dist.ReduceOp.MAX, group=self._world.control, async_op=True)
+        self._started = True
+        if self._world.control is not None:
+            self._work = dist.all_reduce(self._flags, dist.ReduceOp.MAX, group=self._world.control, async_op=True)
 
     def wait(self) -> StepFlags:
         """Wait for the flags of all ranks together; none is set where nothing was started."""
-        if self._work is None:
+        if not self._started:
             return StepFlags()
-        self._work.wait()
-        self._work = None
+        if self._work is not None:
+            self._work.wait()
+        self._started, self._work = False, None
         return StepFlags(*map(bool, self._flags.tolist()))
 
 

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from rekindle.contract.files import read_json, write_json
 from rekindle.contract.job import JobSpec
-from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.script_files import Observations
+from rekindle.contract.run_dir.script_files import own_checkpoints
 
 KNOWN = "{snapshots}, {run}, {job}, {attempt}, {checkpoint}, {latest:GLOB} and, in on_restart, {exists:GLOB}"
 
@@ -118,11 +117,10 @@ class _Scope:
                 return match[0]
 
     def _checkpoint(self) -> str:
-        observed = read_record(self.run_dir.observed, Observations) or Observations()
-        own = [each for each in observed.checkpoints if each.complete and each.attempt and Path(each.path).exists()]
+        own = own_checkpoints(self.run_dir)
         if not own:
             raise NoMatchError("checkpoint")
-        return max(own, key=lambda each: each.age_order).path
+        return own[0].path
 
 
 def _takes_a_value(argument: str) -> bool:

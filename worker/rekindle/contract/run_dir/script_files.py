@@ -10,7 +10,8 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Annotated, BinaryIO
 
-from rekindle.contract.run_dir.json_records import Amount, Count, JsonRecord, Line, PathText, Range
+from rekindle.contract.run_dir.json_records import Amount, Count, JsonRecord, Line, PathText, Range, read_record
+from rekindle.contract.run_dir.paths import RunDir
 
 MAX_CHECKPOINTS = 100  # that the keeper remembers, the latest ones
 MAX_LISTED = 20  # of these, the latest ones
@@ -87,6 +88,13 @@ class Observations(JsonRecord):
     def saved_by(self, attempt: int) -> list[Checkpoint]:
         """The complete checkpoints that ``attempt`` wrote."""
         return [each for each in self.checkpoints if each.attempt == attempt and each.complete]
+
+
+def own_checkpoints(run_dir: RunDir) -> list[Checkpoint]:
+    """The complete checkpoints that attempts of this job have written and that still exist, the latest first."""
+    observed = read_record(run_dir.observed, Observations) or Observations()
+    own = [each for each in observed.checkpoints if each.complete and each.attempt and Path(each.path).exists()]
+    return sorted(own, key=lambda each: each.age_order, reverse=True)
 
 
 def is_unchanged(checkpoint: Checkpoint) -> bool:
