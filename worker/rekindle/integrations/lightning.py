@@ -87,7 +87,8 @@ def _skip_trained_batches(trainer: Trainer) -> None:
     if is_exact or not loop.restarting or not 0 < trained < trainer.num_training_batches:
         return
     for loader in loaders:
-        if hasattr(sampler := getattr(loader, "sampler", None), "set_epoch"):
+        sampler: Any = getattr(loader, "sampler", None)
+        if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(trainer.current_epoch)
     fetcher = iter(loop._data_fetcher)  # again: workers have fetched the first epoch's batches
     for _ in range(trained):
