@@ -1,7 +1,6 @@
 """The examples come back from kills and drains."""
 
 import json
-import os
 import sqlite3
 import subprocess
 import sys
@@ -131,10 +130,9 @@ def test_outside_rekindle_a_callback_is_silent(
 ) -> None:
     pytest.importorskip(package)
     example = ROOT / "docs" / "examples" / script
-    environment = {**os.environ, "LOCAL_WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, str(example), "--epochs", "1", "--pause", "0"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120,
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", example, "--epochs", "1", "--pause", "0"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert (done.returncode, "rekindle" in done.stdout) == (0, False), done.stderr
 
