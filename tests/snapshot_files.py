@@ -23,11 +23,12 @@ def write_snapshot(
     job_id: str | None = None,
     created_at: float = 1.0,
     score: SnapshotScore | None = None,
+    model: bytes = b"weights",
 ) -> Path:
     """Its directory; ``snapshots`` is created if need be."""
     directory = SnapshotDir(snapshots).path(step)
     directory.mkdir(parents=True)
-    contents = {MODEL: b"weights", **{rank_file(rank): b"rng" for rank in range(world_size)}}
+    contents = {MODEL: model, **{rank_file(rank): b"rng" for rank in range(world_size)}}
     for name, data in contents.items():
         (directory / name).write_bytes(data)
     files = {name: SnapshotFile(len(data), hashlib.sha256(data).hexdigest()) for name, data in contents.items()}

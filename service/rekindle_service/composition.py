@@ -43,6 +43,7 @@ from rekindle_service.machine.gpu_report import GpuProbe
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.machine.slots import find_machine
+from rekindle_service.mirror.mirrors import Mirrors
 from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.retention.pruner import Pruner
@@ -92,6 +93,7 @@ class ServerParts:
         check = DeviceChecker(store, home, self._devices, self.state.submitter).check
         checks = PeriodicThread("device checks", check, CHECK_INTERVAL, "Device checks failed")
         self._checks = stack.enter_context(closing(checks))
+        self._mirrors = stack.enter_context(closing(Mirrors(store, home)))
         stack.callback(start_dispatchers(store, settings.notify))
 
     def start(self) -> None:
@@ -110,6 +112,7 @@ class ServerParts:
         self._monitor.start()
         self._sweeps.start()
         self._checks.start()
+        self._mirrors.start()
         self.state.retention.start()
 
     def _watch_devices(self) -> None:
@@ -179,6 +182,7 @@ class ServerParts:
             self._launchers,
             EditableModules(isolated=self._isolation.hides_the_server),
             quotas=self._quotas,
+            mirror=self._settings.mirror,
             scheduler_problem=lambda: self._reconciler.health().problem(),
         )
 

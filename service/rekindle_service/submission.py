@@ -10,8 +10,10 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from rekindle.contract.environment import ENV_FILES
 from rekindle.contract.field_texts import Described
@@ -178,6 +180,27 @@ def without_password(url: str) -> str:
     if not at or "/" in user:
         return url
     return f"{head + separator if separator else ''}{HIDDEN}@{host}"
+
+
+_BACK_ENDS = {"": "fsspec", "s3": "s3fs", "gs": "gcsfs", "sftp": "paramiko"}  # modules of the extra [remote]
+
+
+def mirror_problem(url: str) -> str | None:
+    """Why nothing can be mirrored to ``url``, as a rule; the place itself is not asked."""
+    try:
+        parts = urlsplit(url)
+        has_password = parts.password is not None
+    except ValueError:
+        return "must be a URL"
+    is_place = bool(parts.netloc) if parts.scheme else url.startswith("/")
+    unclear = "::" in url or "?" in url or "#" in url or ".." in parts.path.split("/") or not url.isprintable()
+    if parts.scheme not in _BACK_ENDS or not is_place or unclear:
+        return "must be s3://BUCKET/PATH, gs://BUCKET/PATH, sftp://USER@HOST/PATH or an absolute path"
+    if has_password:
+        return "must have no password: credentials belong into the environment of the server"
+    if any(find_spec(module) is None for module in ("fsspec", _BACK_ENDS[parts.scheme])):
+        return "needs the extra: pip install 'rekindle-torchrun[remote]', for the server"
+    return None
 
 
 def hide_secrets(value: Any, location: tuple[Any, ...] = ()) -> Any:

@@ -6,6 +6,7 @@ from job_examples import a_submission as asked
 from job_examples import cpu_machine, gpu_machine
 from rekindle.contract.job_options import TargetKind
 from rekindle.recipes.catalog import RECIPES
+from rekindle_service import submission
 from rekindle_service.jobs import validation
 from rekindle_service.jobs.validation import validate
 from rekindle_service.launch.placement import device_errors, place_here
@@ -45,6 +46,31 @@ def test_a_sound_submission_breaks_no_rule_and_an_absolute_script_brings_its_dir
 def test_standby_ranks_need_a_warm_start_on_this_machine(code):
     assert broken(asked(code, standby=True)) == []
     assert broken(asked(code, standby=True, warm=False)) == [("standby", "needs a warm start")]
+
+
+def test_a_mirror_is_a_url_without_a_password_or_an_absolute_path_and_its_options_need_it(code, monkeypatch):
+    monkeypatch.setattr(submission, "find_spec", lambda module: None if module == "gcsfs" else module)
+    for url in ("s3://bucket", "s3://bucket/a/b", "sftp://ann@host:2222/runs", "/mnt/backup"):
+        assert broken(asked(code, mirror=url, mirror_files=["out/*.pt"], require_mirror=True)) == [], url
+    for url in (
+        "bucket",
+        "http://host/a",
+        "s3://",
+        "file:///a",
+        "simplecache::s3://a",
+        "s3://a?b=c",
+        "/a/../b",
+        "s3://[",
+        "/a\n",
+    ):
+        assert [field for field, _ in broken(asked(code, mirror=url))] == ["mirror"], url
+    secret = the_error(asked(code, mirror="sftp://ann:pass@host/runs"))
+    assert secret.rule.startswith("must have no password")
+    assert "pass" not in secret.value
+    assert "pip install 'rekindle-torchrun[remote]'" in the_error(asked(code, mirror="gs://bucket/a")).rule
+    assert broken(asked(code, require_mirror=True)) == [("require_mirror", "needs mirror, the URL to copy to")]
+    outside = asked(code, mirror="/mnt", mirror_files=["../token", "/etc/passwd"])
+    assert [field for field, _ in broken(outside)] == ["mirror_files"] * 2
 
 
 def test_a_missing_script_is_refused_with_its_neighbours(code):

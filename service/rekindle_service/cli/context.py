@@ -28,7 +28,7 @@ from rekindle_service.suggestions import did_you_mean, rule_of
 
 # --- wrong settings
 
-_SECRET = ("notify", "token")  # settings whose values are not printed
+_SECRET = ("notify", "token", "mirror")  # settings whose values are not printed
 _NESTED: dict[str, type[BaseModel]] = {"notify": NotificationTarget, "quotas": Quota}
 _ENVIRONMENT = re.compile(r'field "(\w+)" from source "EnvSettingsSource"')
 """How pydantic names a variable whose JSON it cannot read."""

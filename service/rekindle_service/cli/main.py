@@ -22,6 +22,7 @@ from rekindle_service.cli.commands.diff_command import diff
 from rekindle_service.cli.commands.doctor import doctor
 from rekindle_service.cli.commands.experiment import experiment
 from rekindle_service.cli.commands.follow import logs, wait
+from rekindle_service.cli.commands.import_command import import_job
 from rekindle_service.cli.commands.job_snapshots import snapshots
 from rekindle_service.cli.commands.job_tables import overview, ps, queue
 from rekindle_service.cli.commands.machine_commands import devices, disk, prune
@@ -49,7 +50,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(name="rekindle", cls=CommandGroup, rich_markup_mode=None, context_settings=_CONTEXT)
 
 _PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
-    "Run": (submit, sweep, experiment, demo, chaos),
+    "Run": (submit, sweep, experiment, demo, chaos, import_job),
     "Watch": (ps, queue, top, show, logs, wait, snapshots),
     "Compare": (diff, replay, attach),
     "Control": (cancel, drain, resume, delete),
@@ -63,7 +64,8 @@ for _panel, _commands in _PANELS.items():
             app.add_typer(_command, name=_command.info.name, rich_help_panel=_panel)
         else:
             _settings = SUBMIT_CONTEXT if _command in (submit, sweep) else {}
-            app.command(cls=Command, context_settings=_settings, rich_help_panel=_panel)(_command)
+            _name = "import" if _command is import_job else None  # a keyword
+            app.command(_name, cls=Command, context_settings=_settings, rich_help_panel=_panel)(_command)
 
 
 def _print_version(requested: bool) -> None:

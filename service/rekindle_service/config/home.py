@@ -44,6 +44,7 @@ class Home:
         self.runs = root / "runs"
         self.experiments = root / "experiments"  # one file each; see ``experiments.experiment_records``
         self.backups = root / "backups"  # of the database
+        self.mirrors = root / "mirrors"  # how far the copies of each job off the box have come; no job can change it
         self.bundles = root / "bundles"  # uploaded code, each bundle unpacked in a directory named by its hash
         self.worker_copies = root / "worker-copy"  # ``rekindle`` for the interpreters of jobs, a directory per version
 
@@ -56,6 +57,9 @@ class Home:
     def new_run(self, job_id: str) -> RunDir:
         """Where a submitted job is built before it is renamed to its ``run_dir``."""
         return RunDir(self.runs / f".new-{job_id}")
+
+    def mirror(self, job_id: str) -> Path:
+        return self.mirrors / f"{job_id}.json"
 
     def experiment(self, experiment_id: str) -> Path:
         return self.experiments / f"{experiment_id}.json"
@@ -103,7 +107,8 @@ class Home:
                     f"choose an empty directory, such as {self.root / '.rekindle'}"
                 )
             self.root.chmod(0o700)
-        self.runs.mkdir(mode=0o700, exist_ok=True)
+        for directory in (self.runs, self.mirrors):
+            directory.mkdir(mode=0o700, exist_ok=True)
         if traversable:
             self.close_files()
         for directory in (self.root, self.runs):

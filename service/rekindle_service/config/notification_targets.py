@@ -27,6 +27,7 @@ class EventType(StrEnum):
     STRAGGLER = "straggler"  # the other ranks wait for one rank
     FAULT_INJECTED = "fault_injected"  # on request, by `rekindle chaos` or the page
     SNAPSHOT_SKIPPED = "snapshot_skipped"  # a damaged or missing snapshot, for another one
+    MIRROR_FAILED = "mirror_failed"  # nothing is copied off the box any more, for the reason given
     TEST = "test"  # on request, by `rekindle doctor --notify`; each channel gets it
 
 

@@ -14,6 +14,7 @@ from rekindle.contract.job import HEALTHY_SECONDS, HOST_TIMEOUT, MIN_LOG_BYTES
 from rekindle.contract.job_options import MAX_PRIORITY
 from rekindle_service.config.client_settings import PREFIX, ClientSettings
 from rekindle_service.config.notification_targets import NotificationTarget
+from rekindle_service.submission import mirror_problem
 from rekindle_service.suggestions import closest
 
 Days = Annotated[float | None, Field(ge=0, le=36_500)]
@@ -141,6 +142,9 @@ class Settings(RetentionRules, ClientSettings, extra="forbid"):
     """Maximum size of each log of a rank in bytes; the first eighth and the latest output are kept."""
     keep_bundles_days: Days = 7
     """Number of days after which uploaded code that no job refers to is removed."""
+    mirror: str | None = None
+    """URL for off-box copies of jobs that name none with `--mirror`. Where jobs are isolated, theirs must be below it.
+    Default: no copies."""
     backup_hours: float = Field(24, ge=0)
     """Number of hours between two backups of the database into `backups` in the home; 0 makes none."""
     backups_kept: int = Field(7, ge=1, le=1000)
@@ -199,6 +203,13 @@ class Settings(RetentionRules, ClientSettings, extra="forbid"):
         if url and (parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or "?" in url):
             raise ValueError("is a scheme and a host, as in https://train.example.org, without a path")
         return url.rstrip("/") if url else None
+
+    @field_validator("mirror")
+    @classmethod
+    def _usable_mirror(cls, url: str | None) -> str | None:
+        if url is not None and (wrong := mirror_problem(url)) is not None:
+            raise ValueError(wrong.removeprefix("must be "))
+        return url
 
     @field_validator("notify")
     @classmethod

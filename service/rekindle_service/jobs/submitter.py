@@ -64,6 +64,7 @@ class Submitter:
     editable_modules: Callable[[str], Sequence[EditableModule]] = lambda _: ()
     in_flight: IdempotencyLocks = field(default_factory=IdempotencyLocks)
     quotas: Quotas = field(default_factory=Quotas)
+    mirror: str | None = None  # the setting
     scheduler_problem: Callable[[], str | None] = lambda: None
 
     @property
@@ -135,10 +136,25 @@ class Submitter:
         self._check_bundles(submissions)
         try:
             with fetch_code(self.home, submissions, self.rights.git) as fetched:
-                yield [self.launchers.of(each.spec).fill_in(each) for each in fetched]
+                yield [self.launchers.of(each.spec).fill_in(self._with_mirror(each)) for each in fetched]
         except OSError as error:
             raise_if_lacking(error)
             raise storage_error(self.home.root, error) from error
+
+    def _with_mirror(self, submission: Submission) -> Submission:
+        spec = submission.spec
+        default = self.mirror if spec.replay is None else None
+        return replace(submission, spec=replace(spec, mirror=spec.mirror or default))
+
+    def _foreign_mirror(self, submission: Submission) -> list[FieldError]:
+        """The copier has the rights of the server, which an isolated job must not use for any other place."""
+        url, own = submission.spec.mirror, self.mirror
+        if url in (None, own) or not self.rights.isolation.hides_the_server:
+            return []
+        if own is not None and url is not None and url.startswith(f"{own.rstrip('/')}/"):
+            return []
+        rule = f"must be below {own} (setting mirror), since jobs are isolated" if own else "needs the setting mirror"
+        return [FieldError("mirror", rule, url)]
 
     def _check_bundles(self, submissions: Sequence[Submission]) -> None:
         """Raises SubmissionError for a bundle of somebody else, as for one that does not exist."""
@@ -160,6 +176,7 @@ class Submitter:
             errors.append(FieldError("continue_step", rule, submission.spec.continue_step))
         if (old := submission.spec.continue_from) is not None:
             errors += check_stopped(self._readable_job(submission, old) if is_job_id(old) else None, old, self.home)
+        errors += self._foreign_mirror(submission)
         errors += priority_errors(submission.spec.priority, submission.max_priority, submission.owner)
         errors += quota_errors(placement.spec, submission.owner, self.quotas)
         return errors + launcher.validate(placement.spec)

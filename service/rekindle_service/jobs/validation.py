@@ -11,7 +11,7 @@ from rekindle.contract.run_dir.placeholders import KNOWN, unknown_placeholders
 from rekindle.recipes.catalog import RECIPES
 from rekindle_service.jobs.packaging.ignore_rules import PatternError, parse_patterns
 from rekindle_service.launch.placement import Placement, placement_errors
-from rekindle_service.submission import FieldError, Submission
+from rekindle_service.submission import FieldError, Submission, mirror_problem, without_password
 from rekindle_service.suggestions import did_you_mean
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -34,6 +34,7 @@ def validate(submission: Submission, placement: Placement, job_exists: Callable[
         *_placeholder_rules(submission),
         *_pattern_rules(submission),
         *_standby_rules(submission),
+        *_mirror_rules(submission),
         *placement_errors(placement),
         *_dependency_rules(submission, job_exists),
     ]
@@ -147,6 +148,20 @@ def _standby_rules(submission: Submission) -> Iterator[FieldError]:
         yield FieldError("standby", "must not be set for a job on Slurm", True, "omit it")
     elif spec.standby and not spec.warm:
         yield FieldError("standby", "needs a warm start", True, "omit warm=false (--cold)")
+
+
+def _mirror_rules(submission: Submission) -> Iterator[FieldError]:
+    spec = submission.spec
+    if spec.mirror is None:
+        needing = {"mirror_limit": spec.mirror_limit, "mirror_files": spec.mirror_files}
+        for name, value in {**needing, "require_mirror": spec.require_mirror}.items():
+            if value:
+                yield FieldError(name, "needs mirror, the URL to copy to", value, "pass --mirror URL")
+    elif (problem := mirror_problem(spec.mirror)) is not None:
+        yield FieldError("mirror", problem, without_password(spec.mirror))
+    for pattern in spec.mirror_files:
+        if pattern.startswith("/") or ".." in PurePosixPath(pattern).parts:
+            yield FieldError("mirror_files", "must be relative to the code directory", pattern, 'such as "out/*.pt"')
 
 
 def _pattern_rules(submission: Submission) -> Iterator[FieldError]:

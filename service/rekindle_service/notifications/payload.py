@@ -27,6 +27,7 @@ _TYPE_OF_KIND = {
     "straggler": EventType.STRAGGLER,
     "chaos": EventType.FAULT_INJECTED,
     "snapshot_skipped": EventType.SNAPSHOT_SKIPPED,
+    "mirror_failed": EventType.MIRROR_FAILED,
 }
 _TYPE_OF_STATE: dict[str, EventType] = {
     JobState.RECOVERING: EventType.ATTEMPT_FAILED,

@@ -5,18 +5,20 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from rekindle.contract.run_dir.attempt_history import AttemptSummary
-from rekindle.contract.run_dir.journal import MAX_JOURNAL_BYTES, earlier, read_journal
+from rekindle.contract.run_dir.journal import MAX_JOURNAL_BYTES, JobEnded, Record, earlier, read_journal
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle.contract.run_dir.script_files import MAX_LISTED, Observations, shown_path
 from rekindle.contract.safe_open import regular_size
-from rekindle.contract.states import HOLDING_SLOTS
+from rekindle.contract.states import HOLDING_SLOTS, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.time_breakdown import goodput, time_breakdown
+from rekindle_service.mirror.state import read_state
 from rekindle_service.run_readers.rank_rows import RANK_ZERO, read_rank_zero_status
 from rekindle_service.scheduler.preemption import ranks_text
 from rekindle_service.store import Store
@@ -45,6 +47,7 @@ class RunSync:
     def __init__(self, store: Store, home: Home) -> None:
         self._store = store
         self._home = home
+        self.unmirrored: dict[str, str] = {}  # by job whose training has succeeded: what it waits for
         self._named: defaultdict[str, set[str]] = defaultdict(set)  # problems by job that are in its history
 
     def read_journal(self, job: Job, ahead: float = 0.0) -> Job:
@@ -66,7 +69,8 @@ class RunSync:
         attempts = self._store.detailed_attempts(job.id)
         try:
             records = read_journal(path, job.journal_offset, max_bytes=_MAX_BYTES)
-            own = (earlier(each, ahead if each.launch == job.launch_number else 0.0) for each in records)
+            due = takewhile(lambda record: not self._awaits_mirror(job, record), records)
+            own = (earlier(each, ahead if each.launch == job.launch_number else 0.0) for each in due)
             changes = project(job, attempts, own)
         except OSError as error:
             return self._name_problem(job, f"{path.name} cannot be read: {error.strerror}")
@@ -77,6 +81,21 @@ class RunSync:
             self._finalize(job, changes, list(known.values()))
         return self._store.apply_journal(job, changes) or job
 
+    def _awaits_mirror(self, job: Job, record: Record) -> bool:
+        """Whether a success does not count yet: of a job that requires its copies."""
+        is_success = isinstance(record, JobEnded) and record.state is JobState.SUCCEEDED and record.run >= job.run
+        if not (is_success and job.spec.require_mirror):
+            return False
+        mirror = read_state(self._home, job.id)
+        if mirror is not None and mirror.reaches(record.end):
+            self.unmirrored.pop(job.id, None)
+            return False
+        failing = None if mirror is None else mirror.notice
+        self.unmirrored[job.id] = f"trained; waiting for the copy of its last snapshot at {job.spec.mirror}" + (
+            f": {failing}" if failing else ""
+        )
+        return True
+
     def read_progress(self, job: Job) -> None:
         """Update the row from the status of rank 0 in the current attempt, if anything has changed."""
         status = self._read_progress(job.id, job.attempt)
@@ -85,7 +104,7 @@ class RunSync:
             if os.path.lexists(path):
                 self._name_problem(job, f"attempt {job.attempt}: {path.name} of rank 0 is not what a rank writes")
             return
-        observed = self._observed_columns(job.id, status)
+        observed = self._observed_columns(job, status)
         columns = progress_columns(status) | self._size_notice(job, status) | observed
         if job.stalled is not None or (job.slurm or {}).get("state") == "COMPLETING":
             columns |= {"steps_per_second": None, "eta_seconds": None}  # they are of the past
@@ -113,15 +132,16 @@ class RunSync:
     def _finalize(self, job: Job, changes: RowChanges, attempts: Sequence[AttemptSummary]) -> None:
         """Add what is final once a run has ended: where rank 0 stood, and how well the time was used."""
         status = self._read_progress(job.id, changes.columns.get("attempt", job.attempt))
-        last = {} if status is None else progress_columns(status) | self._observed_columns(job.id, status)
+        last = {} if status is None else progress_columns(status) | self._observed_columns(job, status)
         changes.columns = {
             **last,
             **changes.columns,
             "goodput": _goodput(job, attempts),
         }
 
-    def _observed_columns(self, job_id: str, status: RankStatus) -> dict[str, Any]:
+    def _observed_columns(self, job: Job, status: RankStatus) -> dict[str, Any]:
         """What the keeper has learned of the script; nothing is estimated where the script itself reports."""
+        job_id, mirror = job.id, None if job.spec.mirror is None else read_state(self._home, job.id)
         run_dir = self._home.run_dir(job_id)
         observed = read_record(run_dir.observed, Observations, run_dir.root) or Observations()
         reports = status.step is not None
@@ -132,6 +152,7 @@ class RunSync:
             "estimated_step": None if reports else observed.estimated_step,
             "estimated_epoch": None if reports or status.epoch is not None else observed.estimated_epoch,
             **({} if reports else _estimates(observed)),
+            **({} if mirror is None or mirror.notice is None else {"notice": mirror.notice}),
         }
 
     def _size_notice(self, job: Job, status: RankStatus) -> dict[str, Any]:

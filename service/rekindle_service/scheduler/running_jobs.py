@@ -196,6 +196,10 @@ class RunningJobs:
         alive = launcher.alive(job)  # checked before reading: a keeper writes its last record, then ends
         job = self._sync.read_journal(job, launcher.seconds_ahead(job))
         if job.state not in HOLDING_SLOTS:
+            self._sync.unmirrored.pop(job.id, None)
+            return
+        if job.id in self._sync.unmirrored:
+            self._await_mirror(job, self._sync.unmirrored[job.id])
             return
         report = launcher.report(job)
         job = self._show_report(job, report)
@@ -208,6 +212,14 @@ class RunningJobs:
             return
         if read_progress and job.state is JobState.RUNNING:
             self._sync.read_progress(job)
+
+    def _await_mirror(self, job: Job, reason: str) -> None:
+        """Its keeper is done, and needs no slots any more. Whoever cancels it does not wait."""
+        if job.intent is not JobIntent.RUN:
+            self._end_stopped(job)
+        elif job.waiting_for != reason:
+            idle = {"devices": [], "can_resize": False, "phase": None, "steps_per_second": None, "eta_seconds": None}
+            self._store.update_progress(job.id, waiting_for=reason, **idle)
 
     def _show_report(self, job: Job, report: LauncherReport) -> Job:
         """What the launcher knows, on the row."""

@@ -122,6 +122,8 @@ class SnapshotPublic(SnapshotInfo):
     """When the snapshot was committed."""
     pinned: bool = False
     """Whether a person has pinned it: then it is kept until the job is deleted."""
+    mirrored: bool | None = None
+    """Whether a verified copy is off the box; null for a job without `mirror`."""
 
 
 class SnapshotList(Page[SnapshotPublic]):
@@ -129,6 +131,8 @@ class SnapshotList(Page[SnapshotPublic]):
 
     policy: Utf8Str | None = Field(examples=["every 42 steps"])
     """When snapshots are taken, as of the latest attempt; null before the first."""
+    copies: Utf8Str | None = Field(None, examples=["s3://bucket/runs/k3v9x2m1qa"])
+    """URL of the off-box copies, for `rekindle import`; null where there are none."""
 
 
 class CodePublic(ApiModel):

@@ -136,6 +136,8 @@ _CHECKED: dict[str, Any] = {
     "env": dict[VariableName, EnvValue],
     "device": Device,
     "watch": PathText,
+    "mirror": PathText,
+    "mirror_files": PathText,
     "on_restart": Argument,
     "exclude": Annotated[Argument, StringConstraints(max_length=1000)],
     "snapshot.monitor": Monitor,

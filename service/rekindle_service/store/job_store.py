@@ -261,7 +261,7 @@ class Store(Database):
 
     def update_progress(self, job_id: str, **columns: Any) -> Job | None:
         """Set columns other than the state, without an event; the version grows only if one has another value."""
-        with self.writing() as session:
+        with self._changing_queue() if "devices" in columns else self.writing() as session:
             job = session.get(Job, job_id)
             if job is not None and set_columns(job, columns):
                 job.version = next_value(session, "version")

@@ -81,6 +81,12 @@ class RetentionStore(StorePart):
             if (job := session.get(Job, job_id)) is not None:
                 job.version = record(session, job, "pruned", reason=reason)
 
+    def record_failed_mirror(self, job_id: str, reason: str) -> None:
+        """Add to the events of a job that nothing of it is copied any more."""
+        with self._database.writing() as session:
+            if (job := session.get(Job, job_id)) is not None:
+                job.version = record(session, job, "mirror_failed", reason=reason)
+
     # --- events and audit entries
 
     def old_events(self, before: float, kept_tombstones: Collection[str]) -> int:

@@ -33,6 +33,7 @@ HISTORY = {
     "device": "A slot of the job is not used any more: a person or a fault has taken it.",
     "device_check": "A device check has ended: what its replays have shown.",
     "pruned": "Snapshots, output or metrics were removed to free space.",
+    "mirror_failed": "Nothing is copied off the box any more; `reason` says why and since when.",
     "chaos": "A fault was injected on request.",
     "snapshot_skipped": "A damaged snapshot was skipped for the one before, or the one to resume from was gone.",
     "checkpoint_torn": "A checkpoint of the script that was not completely written was moved away.",

@@ -397,6 +397,27 @@ class JobOptions(JsonRecord):
     """Step in which the batch and what each layer computes are recorded, of a script that uses `rekindle.Run`."""
     watch: list[str] = _in_snapshots([], label="Watched paths", metavar="PATH", limits={"max_length": 100})
     """Paths in which every file counts as a checkpoint that the script writes itself."""
+    mirror: str | None = _in_snapshots(
+        None,
+        "the setting `mirror` of the server",
+        label="Off-box copies",
+        metavar="URL",
+        examples=["s3://bucket/runs"],
+    )
+    """Copy the latest, the best and pinned snapshots, the code, logs and journal to this S3, Google Storage or SFTP URL
+    or path, from which `rekindle import` continues the job on another machine."""
+    mirror_limit: float | None = _in_snapshots(
+        None, "no limit", label="Bandwidth in MB/s", metavar="MB/S", limits={"gt": 0, "le": 1e6}
+    )
+    """Megabytes per second that copying may use on average."""
+    mirror_keep: int = _in_snapshots(3, label="Kept at the URL", limits={"ge": 1, "le": 1000})
+    """Number of latest snapshots to keep at the URL."""
+    mirror_files: list[str] = _in_snapshots(
+        [], "none", label="Also copied", metavar="PATTERN", examples=[["out/*.pt"]], limits={"max_length": 100}
+    )
+    """Files that the script writes into its working directory, by patterns, to copy to the URL, too."""
+    require_mirror: bool = _in_snapshots(False, label="Required for success")
+    """Let the job succeed only once its last snapshot is safe at the URL."""
     printed_metrics: bool = _in_code(
         True, label="Metrics from the output", flag="--printed-metrics/--no-printed-metrics", only_ours=True
     )

@@ -12,12 +12,13 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.script_files import MAX_CHECKPOINTS, Checkpoint, Observations, is_unchanged, shown_path
 from rekindle.contract.run_dir.snapshot_dir import read_pins
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
-from rekindle_service.api.dependencies import JobDep, RunDirDep
+from rekindle_service.api.dependencies import AppStateDep, JobDep, RunDirDep
 from rekindle_service.api.downloads import ZIP, Download, attachment
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problems import ApiError
 from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.jobs import actions
+from rekindle_service.mirror.state import read_state
 from rekindle_service.run_readers.rank_rows import attempt_numbers, read_rank_zero_status
 from rekindle_service.run_readers.stored_snapshots import read_snapshots, snapshot_files
 from rekindle_service.run_readers.zip_stream import Member, zip_stream
@@ -31,13 +32,22 @@ Step = Annotated[int, Path(ge=0, lt=10**12, description="Step of the snapshot")]
 
 
 @router.get("/jobs/{job_id}/snapshots")
-def list_snapshots(run_dir: RunDirDep, params: PageParamsDep) -> SnapshotList:
+def list_snapshots(state: AppStateDep, job: JobDep, run_dir: RunDirDep, params: PageParamsDep) -> SnapshotList:
     """List the committed snapshots of a job, latest first, and the policy by which they are taken."""
+    mirror = None if job.spec.mirror is None else read_state(state.home, job.id)
     page = paginate(read_snapshots(run_dir.root, run_dir.snapshots), params, lambda snapshot: -snapshot.step)
     pinned = read_pins(run_dir.pins)
-    snapshots = [SnapshotPublic(**asdict(snapshot), pinned=snapshot.step in pinned) for snapshot in page.items]
+    snapshots = [
+        SnapshotPublic(
+            **asdict(snapshot),
+            pinned=snapshot.step in pinned,
+            mirrored=None if job.spec.mirror is None else mirror is not None and snapshot.step in mirror.steps,
+        )
+        for snapshot in page.items
+    ]
     status = read_rank_zero_status(run_dir, max(attempt_numbers(run_dir), default=0))
-    return SnapshotList(items=snapshots, next=page.next, policy=None if status is None else status.snapshot_policy)
+    policy = None if status is None else status.snapshot_policy
+    return SnapshotList(items=snapshots, next=page.next, policy=policy, copies=None if mirror is None else mirror.url)
 
 
 @router.put("/jobs/{job_id}/snapshots/{step}/pin", status_code=204)

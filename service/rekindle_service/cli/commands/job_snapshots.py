@@ -69,6 +69,8 @@ def list_snapshots(context: typer.Context, job: JobArgument, output: OutputOptio
         note(f"These are the latest {MAX_LISTED}; --from takes the path of any of the latest {MAX_CHECKPOINTS}.")
     if answer["policy"] is not None:
         note(f"taken {answer['policy']}")
+    if answer["copies"] is not None:
+        note(f"copied to {answer['copies']}")
 
 
 def _own_row(own: Checkpoint) -> list[str]:
@@ -91,7 +93,7 @@ def _row(snapshot: Snapshot) -> list[str]:
         str(snapshot["step"]),
         formatting.ABSENT if snapshot["epoch"] is None else str(snapshot["epoch"]),
         formatting.size(snapshot["bytes"]),
-        "yes" if snapshot["verified"] else "no",
+        ("yes" if snapshot["verified"] else "no") + (", off the box" if snapshot["mirrored"] else ""),
         str(snapshot["world_size"]),
         formatting.clock(snapshot["created_at"]),
         f"{score} best" if snapshot["best"] else score,

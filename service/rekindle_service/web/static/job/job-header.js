@@ -108,7 +108,7 @@ function bannerTexts(job) {
   if (hasEnded(job)) return ["", ""];
   if (job.state === "recovering") return [`Recovering${job.waiting_for ? "" : retryText(job.next_try_at)}`, job.waiting_for ?? ""];
   if (job.state === "starting" && job.waiting_for) return ["Starting", job.waiting_for];
-  if (job.state === "running" && job.waiting_for) return ["Stopped by Slurm", job.waiting_for];
+  if (job.state === "running" && job.waiting_for) return [job.slurm ? "Stopped by Slurm" : "Trained", job.waiting_for];
   const slurmTitle = job.state === "running" && SLURM_TITLES[job.slurm?.state ?? ""];
   if (slurmTitle) return [slurmTitle, job.slurm?.reason ?? ""];
   if (job.stalled) return stalledTexts(job.stalled);

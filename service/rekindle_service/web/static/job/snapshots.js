@@ -39,9 +39,10 @@ export class SnapshotList {
   }
 
   /** @param {Listing} listing */
-  show({ items, policy }) {
-    setText(byId("snapshots-policy"), policy === null ? "" : `Taken ${policy}.`);
-    byId("snapshots-policy").hidden = policy === null;
+  show({ items, policy, copies }) {
+    const facts = [policy !== null && `Taken ${policy}.`, copies !== null && `Copied to ${copies}.`].filter((each) => each);
+    setText(byId("snapshots-policy"), facts.join(" "));
+    byId("snapshots-policy").hidden = facts.length === 0;
     byId("snapshots-empty").hidden = items.length > 0 || this.#hasOwn;
     this.#items = items;
     this.#draw();
@@ -52,9 +53,9 @@ export class SnapshotList {
   }
 
   /** @param {Snapshot} item */
-  #item({ step, epoch, world_size: ranks, bytes: size, created_at: createdAt, verified, best, score, pinned }) {
+  #item({ step, epoch, world_size: ranks, bytes: size, created_at: createdAt, verified, best, score, pinned, mirrored }) {
     const bestText = score === null ? "best" : `best (${Number(score.toPrecision(6))})`;
-    const marks = [verified ? "verified" : h("span", { class: "late" }, "damaged"), ...(best ? [`, ${bestText}`] : []), ...(pinned ? [", pinned"] : [])];
+    const marks = [verified ? "verified" : h("span", { class: "late" }, "damaged"), ...(best ? [`, ${bestText}`] : []), ...(pinned ? [", pinned"] : []), ...(mirrored ? [", off the box"] : [])];
     const facts = [...(epoch === null ? [] : [`epoch ${count(epoch)}`]), counted(ranks, "rank"), bytes(size)];
     const download = urlOf("GET /jobs/{job_id}/snapshots/{step}/files.zip", { job_id: this.#jobId, step });
     const pin = pinned ? "Unpin" : "Pin";

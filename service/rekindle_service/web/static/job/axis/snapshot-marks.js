@@ -98,7 +98,7 @@ class Mark {
 }
 
 /** @param {Snapshot} snapshot */
-function factsOf({ epoch, world_size: ranks, bytes: size, created_at: created, verified, best, pinned }) {
-  const facts = [verified ? "verified" : "damaged", best && "best", pinned && "pinned", epoch !== null && `epoch ${count(epoch)}`];
+function factsOf({ epoch, world_size: ranks, bytes: size, created_at: created, verified, best, pinned, mirrored }) {
+  const facts = [verified ? "verified" : "damaged", best && "best", pinned && "pinned", mirrored && "off the box", epoch !== null && `epoch ${count(epoch)}`];
   return [...facts, counted(ranks, "rank"), bytes(size), localTime(created)].filter(Boolean).join(" · ");
 }
