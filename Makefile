@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 GPU_PYTHON ?= $(if $(wildcard $(VENV)/.installed-test),$(BIN)/python,python3)
 
-.PHONY: demo test test-all test-gpu audit generate docs clean
+.PHONY: demo test test-all test-gpu bench audit generate docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/rekindle demo --home .rekindle
@@ -33,6 +33,10 @@ test-all: test
 # On a machine with GPUs, also a bare one: any Python that has torch and pytest. Prints a table, and writes it as JSON.
 test-gpu:
 	PYTHONPATH=service:worker $(GPU_PYTHON) -m pytest -c tests/gpu/pytest.ini tests/gpu --gpu-report build/gpu.json
+
+# Compared with other tools, on a machine that does nothing else, in about an hour: docs/bench.json, its table and its picture.
+bench: $(VENV)/.installed-test
+	$(BIN)/python tests/bench/compare_tools.py
 
 # Known vulnerabilities of the versions in constraints.txt; asks PyPI.
 audit: $(VENV)/.installed-test

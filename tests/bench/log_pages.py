@@ -21,6 +21,7 @@ from rekindle_service.client import Client
 
 _LINE = b"step %012d: loss 0.1234567 accuracy 0.9876543 \xc3\xa4 \x1b[32mok\x1b[0m grad_norm 1.2345678 lr 1.0e-03\n"
 _MOST = 1 << 20
+LINE_BYTES = len(_LINE % 0)
 
 
 def main() -> None:
@@ -35,10 +36,14 @@ def main() -> None:
             job, log = job_with_log(client, home, Path(directory))
             fill(log, options.megabytes << 20)
             size = log.stat().st_size
-            announced = json.loads((home / "server.json").read_text())
-            bearer = {"Authorization": f"Bearer {(home / 'token').read_text().strip()}"}
-            with httpx2.Client(base_url=announced["url"], headers=bearer, timeout=60) as http:
+            with http_client(home) as http:
                 measure(http, f"/api/v1/jobs/{job}/ranks/0/log", size, options.pages)
+
+
+def http_client(home: Path) -> httpx2.Client:
+    """For requests to the server of a home."""
+    bearer = {"Authorization": f"Bearer {(home / 'token').read_text().strip()}"}
+    return httpx2.Client(base_url=json.loads((home / "server.json").read_text())["url"], headers=bearer, timeout=60)
 
 
 def job_with_log(client: Client, home: Path, directory: Path) -> tuple[str, Path]:

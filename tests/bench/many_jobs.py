@@ -20,6 +20,7 @@ from pathlib import Path
 
 import httpx2
 import psutil
+from log_pages import http_client
 from many_jobs_rows import write_rows
 from side_by_side import percentile_95, server
 
@@ -101,10 +102,8 @@ def submit(client: Client, code: Path, script: str, **body: object) -> str:
 
 
 def measure(client: Client, home: Path, code: Path, holder: str, options: argparse.Namespace) -> None:
-    info = json.loads((home / "server.json").read_text())
-    process = psutil.Process(info["pid"])
-    bearer = {"Authorization": f"Bearer {(home / 'token').read_text().strip()}"}
-    with httpx2.Client(base_url=info["url"], headers=bearer, timeout=60) as http:
+    process = psutil.Process(json.loads((home / "server.json").read_text())["pid"])
+    with http_client(home) as http:
         settle(process)
         cores = cores_of(process, lambda: time.sleep(options.idle))
         print(f"idle: {cores * 100:.1f} % of a core, RSS {process.memory_info().rss / 1e6:.0f} MB", flush=True)

@@ -32,6 +32,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15)
     options = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.2f} before, {os.cpu_count()} cores", flush=True)
+    cores, times = measured(options)
+    print(
+        f"{options.ranks} ranks, {options.clients} clients: server {cores[0]:.2f} cores, listeners {cores[1]:.2f} cores"
+    )
+    print(f"all ranks over HTTP: median {statistics.median(times):.0f} ms, p95 {times[int(0.95 * len(times))]:.0f} ms")
+
+
+def measured(options: argparse.Namespace) -> tuple[list[float], list[float]]:
+    """Cores of the server and of its listeners; milliseconds of requests for all ranks, ascending."""
     with tempfile.TemporaryDirectory(prefix="ranks-") as directory:
         server = ServeProcess(Path(directory), cpu_slots=options.ranks)
         server.start()
@@ -41,7 +50,7 @@ def main() -> None:
         ranks = threading.Thread(target=train, args=(job, over))
         ranks.start()
         try:
-            measure(server, job, options)
+            return measure(server, job, options)
         finally:
             over.set()
             ranks.join()
@@ -58,7 +67,7 @@ def train(job: PlayedJob, over: threading.Event) -> None:
         job.write(f"step {step}\n".encode())
 
 
-def measure(server: ServeProcess, job: PlayedJob, options: argparse.Namespace) -> None:
+def measure(server: ServeProcess, job: PlayedJob, options: argparse.Namespace) -> tuple[list[float], list[float]]:
     process = psutil.Process(json.loads((server.home / "server.json").read_text())["pid"])
     with (
         httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.token}"}, timeout=60) as http,
@@ -73,11 +82,7 @@ def measure(server: ServeProcess, job: PlayedJob, options: argparse.Namespace) -
             time.sleep(0.5)
         seconds = time.monotonic() - began
         cores = [(after - earlier) / seconds for after, earlier in zip(cores_used(process, crowd), before, strict=True)]
-    times.sort()
-    print(
-        f"{options.ranks} ranks, {options.clients} clients: server {cores[0]:.2f} cores, listeners {cores[1]:.2f} cores"
-    )
-    print(f"all ranks over HTTP: median {statistics.median(times):.0f} ms, p95 {times[int(0.95 * len(times))]:.0f} ms")
+    return cores, sorted(times)
 
 
 if __name__ == "__main__":

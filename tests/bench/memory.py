@@ -15,8 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
-from first_step import await_spare
-from side_by_side import await_end, server
+from side_by_side import await_end, await_spare, server
 
 SCRIPT = """\
 import os, time

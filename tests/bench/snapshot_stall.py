@@ -48,9 +48,16 @@ def main() -> None:
     parser.add_argument("--snapshots", type=int, default=20)
     parser.add_argument("--directory", help="on the disk to be measured; default: a temporary one")
     options = parser.parse_args()
+    figures, plain_step = compared(resnet34(), options.snapshots, options.directory)
+    report(figures, plain_step)
+
+
+def compared(model: torch.nn.Module, snapshots: int, on_disk: str | None = None) -> tuple[dict[str, Figures], float]:
+    """The figures of each method, and the seconds of a step without any snapshot."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    model, optimizer = trained_model()
-    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    train(model, optimizer)
+    with tempfile.TemporaryDirectory(dir=on_disk) as directory:
         methods = {
             "rekindle": ours(Path(directory)),
             "torch.save, fsync, rename": durable_torch_save(Path(directory)),
@@ -60,19 +67,11 @@ def main() -> None:
             ),
         }
         figures = {name: Figures() for name in methods}
-        for number in range(options.snapshots + 1):
+        for number in range(snapshots + 1):
             for name, save in methods.items():
                 measure(save, number, model, optimizer, figures[name])
     dist.destroy_process_group()
-    report(figures, plain_step=statistics.median(train(model, optimizer) for _ in range(5)))
-
-
-def trained_model() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    torch.manual_seed(0)
-    model = resnet34()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    train(model, optimizer)
-    return model, optimizer
+    return figures, statistics.median(train(model, optimizer) for _ in range(5))
 
 
 def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> float:
