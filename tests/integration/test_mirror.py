@@ -62,15 +62,15 @@ class Box:
 
     def copy(self) -> None:
         """Copy as after the end of a run."""
-        Copier(self.home, JOB, 7, self.spec).run(lambda: True)
+        Copier(self.home, JOB, 7, self.spec).run(os.getpid(), lambda: True)
 
-    def start(self) -> "subprocess.Popen[bytes]":
-        task = {"home": str(self.home.root), "job_id": JOB, "number": 7, "over": False, "spec": self.spec.to_json()}
+    def start(self, server: int | None = None) -> "subprocess.Popen[bytes]":
+        task = {"home": str(self.home.root), "server": server or os.getpid(), "job_id": JOB, "number": 7, "over": False}
         command = [sys.executable, "-m", "rekindle_service.mirror.copier"]
         process = subprocess.Popen(command, stdin=subprocess.PIPE)
         assert process.stdin is not None
         with process.stdin as stdin:
-            stdin.write(json.dumps(task).encode())
+            stdin.write(json.dumps({**task, "spec": self.spec.to_json()}).encode())
         return process
 
     @property
@@ -226,6 +226,13 @@ def test_an_error_is_shown_since_when_nothing_is_mirrored_and_goes_once_it_works
     assert box.start().wait(60) == 0
     assert box.state is not None
     assert (box.state.steps, box.state.notice) == ([10], None)
+
+
+def test_a_copier_whose_server_died_before_it_began_ends_where_no_keeper_runs(tmp_path: Path) -> None:
+    box = Box(tmp_path)
+    box.snapshot(10)
+    assert box.start(server=1 << 22).wait(60) == 0, "a pid that none has"
+    assert box.listed() == [10]
 
 
 @pytest.mark.long

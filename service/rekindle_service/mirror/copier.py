@@ -70,9 +70,8 @@ class Copier:
         self._looked = float("-inf")
         self._read = self._ended = 0  # bytes of the journal, and those up to the end of its latest run; 0: it runs
 
-    def run(self, is_over: Callable[[], bool]) -> None:
-        """Copy until nothing more can come. ``is_over``: whether the server knows that the run has ended."""
-        server = os.getppid()
+    def run(self, server: int, is_over: Callable[[], bool]) -> None:
+        """Copy until nothing more can come. ``server``: its pid; ``is_over``: whether it knows that the run is over."""
         while self._run_dir.root.exists():
             for record in read_journal(self._run_dir.journal, self._read):
                 self._read, self._ended = record.end, record.end if isinstance(record, JobEnded) else 0
@@ -251,7 +250,7 @@ def _time_out(*_: object) -> None:
 
 
 def main() -> int:
-    """Read the task from standard input: ``{"home", "job_id", "number", "spec", "over"}``; SIGTERM sets ``over``."""
+    """Read the task, as ``Mirrors`` writes it, from standard input; SIGTERM sets ``over``."""
     task = json.loads(sys.stdin.buffer.read())
     signal.signal(signal.SIGTERM, lambda *_: task.update(over=True))
     home, job_id, spec = Home(Path(task["home"])), task["job_id"], JobSpec.from_json(task["spec"])
@@ -265,7 +264,7 @@ def main() -> int:
     try:
         with limited_time():
             copier = Copier(home, job_id, task["number"], spec)
-        copier.run(lambda: task["over"])
+        copier.run(task["server"], lambda: task["over"])
     except Exception as error:  # noqa: BLE001  # back ends raise what they like, and the training goes on
         state = read_state(home, job_id) or MirrorState(spec.mirror or "")
         failed = replace(state, error=describe(error), since=state.since or time.time())

@@ -1,6 +1,7 @@
 """The copiers of all jobs, one process each: started, stopped at the end of a run, and started again after an error."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -85,12 +86,12 @@ class Mirrors:
         return True
 
     def _launch(self, job: Job, *, is_over: bool) -> subprocess.Popen[bytes]:
-        task = {"home": str(self._home.root), "job_id": job.id, "number": job.number, "over": is_over}
+        task = {"home": str(self._home.root), "server": os.getpid(), "job_id": job.id, "number": job.number}
         command = [sys.executable, "-P", "-m", "rekindle_service.mirror.copier"]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
         if process.stdin is not None:
             with suppress(BrokenPipeError), process.stdin as stdin:
-                stdin.write(json.dumps({**task, "spec": job.spec.to_json()}).encode())
+                stdin.write(json.dumps({**task, "over": is_over, "spec": job.spec.to_json()}).encode())
         return process
 
     def _show_end(self, job: Job, code: int, state: MirrorState | None, *, is_first: bool) -> None:
