@@ -343,6 +343,7 @@ def test_snapshots_are_listed_from_their_manifests(played: Played) -> None:
         "score": None,
         "best": False,
         "pinned": False,
+        "mirrored": None,  # without --mirror
     }
 
 
