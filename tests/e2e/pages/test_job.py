@@ -72,6 +72,7 @@ def test_what_is_wrong_with_the_nodes_of_a_job_on_slurm_is_shown(page: Page, job
     slurm = {"job_id": 17, "state": "RUNNING", "hosts": ["n1", "n2"], "excluded": {"n3": "no torch"}}
     slurm["reason"] = "The job uses 1 of its 2 nodes (n2: nothing has been heard of it for 16 seconds)."
     page.route(f"**/api/v1/jobs/{job.id}", lambda route: route.fulfill(json=route.fetch().json() | {"slurm": slurm}))
+    page.route("**/api/v1/events?*", lambda route: route.abort())  # which would bring the job without it
     page.goto(f"/jobs/{job.id}")
     expect(page.locator("#banner-title")).to_have_text("Nodes need attention")
     expect(page.locator("#banner-sentence")).to_have_text(slurm["reason"])

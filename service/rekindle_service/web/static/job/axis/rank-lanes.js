@@ -78,6 +78,11 @@ export class RankLanes {
     this.#tip.style.right = isLeft ? "auto" : `${width - x + TIP_PX}px`;
   }
 
+  /** Replace the text of the tip where it is shown: what it describes may be loaded after it. @param {string} text */
+  updateTip(text) {
+    if (!this.#tip.hidden && text) this.#tip.textContent = text;
+  }
+
   /** @param {Lanes} lanes @param {Scale} scale @param {number} width in CSS pixels @param {number | null} chosen rank @param {Heat | null} heat */
   draw(lanes, scale, width, chosen, heat) {
     this.#ranks = [...new Set(lanes.attempts.flatMap(({ ranks }) => ranks.map(({ rank }) => rank)))].sort((one, other) => one - other);

@@ -32,7 +32,9 @@ export class SnapshotMarks {
 
   /** @param {Snapshot[]} snapshots latest first @param {boolean} isResumable the job can be resumed from one of them */
   show(snapshots, isResumable) {
+    const isChanged = this.#isResumable !== isResumable;
     this.#isResumable = isResumable;
+    if (isChanged && this.#opened?.snapshot && this.#menu.matches(":popover-open")) byId("snapshot-menu-actions").replaceChildren(...this.#actions(this.#opened.snapshot));
     this.#row.hidden = !snapshots.length;
     this.#marks.show([...snapshots].reverse());
   }
@@ -50,10 +52,11 @@ export class SnapshotMarks {
     setText(byId("snapshot-menu-title"), `Snapshot of step ${count(snapshot.step)}`);
     setText(byId("snapshot-menu-facts"), factsOf(snapshot));
     byId("snapshot-menu-actions").replaceChildren(...this.#actions(snapshot));
-    const { left, bottom } = node.getBoundingClientRect();
+    const { left, top, bottom } = node.getBoundingClientRect();
     this.#menu.showPopover();
     this.#menu.style.left = `${Math.max(8, Math.min(left - 16, document.documentElement.clientWidth - this.#menu.offsetWidth - 8))}px`;
-    this.#menu.style.top = `${bottom + 6}px`;
+    const fits = bottom + 6 + this.#menu.offsetHeight <= document.documentElement.clientHeight;
+    this.#menu.style.top = `${fits ? bottom + 6 : Math.max(8, top - 6 - this.#menu.offsetHeight)}px`;
     /** @type {HTMLElement | null} */ (this.#menu.querySelector("button, a"))?.focus();
   }
 

@@ -373,6 +373,7 @@ export class TimeAxis {
     this.#charts?.setCursor(this.#chartCursor());
     const text = cursor === null ? "" : readingAt(cursor, this.#courses, this.#data.lanes, this.#hover.rank ?? getView().rank, this.#heat());
     setText(byId("axis-reading"), text);
+    this.#ranks.updateTip(text);
     const values = { valuemin: scale.min, valuemax: scale.max, valuenow: cursor ?? scale.min, valuetext: text || "No position chosen" };
     for (const [name, value] of Object.entries(values)) this.#slider.setAttribute(`aria-${name}`, String(value));
   }
