@@ -1,7 +1,10 @@
 """A scripted agent: the official client of the Model Context Protocol over standard input and output, or HTTP."""
 
+import asyncio
 import json
 import sys
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,12 @@ class Agent:
         result = await self._client.call_tool(tool, arguments)
         assert result.is_error, result.structured_content
         return str(result.content[0].text)
+
+
+def talk_to_end(conversation: Coroutine[Any, Any, None]) -> None:
+    """Run it in a thread of its own: in that of the tests Playwright may have left an event loop running."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, conversation).result()
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from agent import over_http, over_stdio
+from agent import over_http, over_stdio, talk_to_end
 from cli_process import environment, rekindle
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
@@ -93,7 +93,7 @@ def test_an_agent_submits_a_job_and_learns_why_it_failed(
             server.start()
             assert (await agent.call("job", job=job))["state"] == "failed"
 
-    asyncio.run(talk())
+    talk_to_end(talk())
 
 
 def _keys_of(value: object, text: str) -> set[str]:
@@ -169,7 +169,7 @@ def test_over_http_each_request_has_the_rights_of_its_own_token(
         right = accepted | {"Authorization": f"Bearer {server.token}"}
         assert httpx2.post(url, json=message, headers=right | {"Host": "evil.example"}).status_code == 421
         assert httpx2.post(url, json=message, headers=right | {"Origin": "https://evil.example"}).status_code == 403
-        asyncio.run(talk(url))
+        talk_to_end(talk(url))
         client.revoke_token(next(each["id"] for each in client.tokens() if each["person"] == "anna"))
         assert (
             httpx2.post(url, json=message, headers=accepted | {"Authorization": f"Bearer {tokens['anna']}"}).status_code
@@ -212,4 +212,4 @@ def test_a_server_of_another_version_is_named_with_both(monkeypatch: pytest.Monk
             assert result.is_error
             assert "rekindle 9.7.1" in result.content[0].text
 
-    asyncio.run(talk())
+    talk_to_end(talk())
