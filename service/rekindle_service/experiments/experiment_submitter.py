@@ -62,7 +62,8 @@ def _insert(
                 columns = {"experiment_id": experiment.id, "trial": asdict(trial), "parallel": parallel}
                 first = jobs[0] if jobs else None
                 jobs.append(submitter.prepare(_indexed(submission, trial), number=number, first=first, **columns))
-        sync_file_system(submitter.home.runs)  # once, not for each of their files
+        if len(jobs) > 1:
+            sync_file_system(submitter.home.runs)  # once, not for each of their files
         write_record(submitter.home, experiment, key_value)
         inserted = submitter.store.experiments.add(experiment, jobs, key_value, numbered=True, room=room)
         keep = inserted is experiment

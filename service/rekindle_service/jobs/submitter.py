@@ -262,10 +262,11 @@ class Submitter:
             is_copied = self._copy_code_of(first, job, new)
             if submission.is_fetched_by_server and not is_copied:  # and readable by it alone
                 self._copy_code(submission, new)
+                is_copied = True
             with self.rights.building(submission, new.root):
                 if submission.code_dir is None:
                     new.code.mkdir(mode=0o700)
-                elif not submission.is_fetched_by_server and not is_copied:
+                elif not is_copied:
                     self._copy_code(submission, new)
                 if submission.replay_hook is not None:
                     atomic_write(new.replay_hook, submission.replay_hook.encode())
