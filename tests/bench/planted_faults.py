@@ -2,7 +2,7 @@
 
 A fault is survived if the training does the next step within ``PATIENCE`` seconds and nobody helps. Where it is not, a
 new run begins with the next fault. Four more are no faults: rank 1 is busy for 15 s with something healthy, while a
-hang counts as one after 10 s; a process that is restarted then is a false alarm.
+hang is to be found after 20 s; a process that is restarted then is a false alarm.
 """
 
 import re
@@ -22,7 +22,7 @@ from side_by_side import Steps
 from faults.test_corpus import CORPUS
 
 PATIENCE = 60.0
-HANG = 10.0  # seconds after which a hang is to be found
+HANG = 20.0  # seconds after which a hang is to be found
 HANGS = ("sleep", "stop", "spin", "skip_collective", "dead_loader")
 HEALTHY = ("evaluates silently", "evaluates and prints", "computes", "slow loader")
 _ALIKE = {  # for whoever starts the ranks the same as others, or with another end from time to time

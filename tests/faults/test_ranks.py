@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from contextlib import suppress
 from itertools import pairwise
 
@@ -9,9 +10,10 @@ import pytest
 
 from e2e.waiting import until
 from rekindle.contract.job_options import LaunchMode
-from rekindle.contract.processes import parent_of
+from rekindle.contract.processes import ProcessIdentity, parent_of
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.states import JobIntent
+from rekindle.keeper.attempt.shutdown import SIGTERM_GRACE
 
 EVERY = 5  # steps between two snapshots of ddp.py
 STEPS = 30
@@ -217,6 +219,21 @@ def test_ranks_that_lose_a_rank_to_a_shutdown_before_their_own_sigterm_have_not_
     assert run.finish() == "succeeded", run.all_logs()
     assert run.weights() == undisturbed
     assert run.classes() == ["preempted", "success"]
+
+
+def test_a_keeper_that_does_not_run_while_it_waits_for_its_own_sigterm_sees_it_afterwards(begin):
+    run = begin("ddp.py", max_failures=1)
+    run.reach_step(6)
+    agent = ProcessIdentity.of(parent_of(run.pid(0)))
+    for rank in (0, 1):
+        run.signal_rank(rank, signal.SIGTERM)
+    until(lambda: not agent.alive(), "the keeper waits for nothing else")
+    run.keeper.send_signal(signal.SIGSTOP)
+    time.sleep(SIGTERM_GRACE + 1)
+    run.keeper.send_signal(signal.SIGTERM)
+    run.keeper.send_signal(signal.SIGCONT)
+    assert run.leave() == 0
+    assert run.classes() == ["preempted"]
 
 
 def test_a_rank_that_saves_at_a_shutdown_is_not_killed_because_another_has_ended(begin):

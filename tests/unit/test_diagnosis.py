@@ -11,7 +11,7 @@ from rekindle.contract.job_options import LaunchMode
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.keeper.attempt_result import AttemptResult, Crash, Culprit, Ending, Hang, RankResult
-from rekindle.keeper.diagnosis import diagnose, has_timed_out, root_cause, signal_name
+from rekindle.keeper.diagnosis import diagnose, ended_by_sigterm, has_timed_out, root_cause, signal_name
 from rekindle.keeper.error_kinds import watchdog_report
 
 RESET = ("RuntimeError", "[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1")
@@ -179,6 +179,21 @@ def test_exit_code_0_after_a_stop_is_no_success(ending, klass, why):
     assert (outcome.klass, outcome.retryable) == (klass, klass is OutcomeClass.PREEMPTED)
     assert f"{why}: every rank exited with code 0 after SIGTERM" in outcome.message
     assert "exited with code 0" not in diagnose(result(rank(0, done=True), rank(1, by=9), ending=ending)).message
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        ([rank(0, ended_at=1.0, by=15), rank(1, ended_at=1.1)], True),  # how rank 1 ended becomes known a moment later
+        ([rank(0, ended_at=1.0, by=15), rank(1, raised=RESET)], True),
+        ([rank(0, ended_at=1.0, by=15), rank(1, ended_at=1.1, by=11)], False),
+        ([rank(0, ended_at=1.0, by=15), rank(1, raised=BUG)], False),
+        ([rank(0, ended_at=1.0), rank(1)], False),
+        ([rank(0), rank(1)], True),
+    ],
+)
+def test_ranks_ended_by_sigterm_alone_while_the_end_of_another_is_not_known_yet(ranks, expected):
+    assert ended_by_sigterm(ranks) is expected
 
 
 def test_what_no_retry_can_cure_is_not_retryable():

@@ -115,10 +115,11 @@ def final_ending(ending: Ending, stop: Ending | None, ranks: Collection[RankResu
 
 
 def ended_by_sigterm(ranks: Iterable[RankResult]) -> bool:
-    """True where nothing but SIGTERM has ended the ranks that have failed, and what they followed."""
+    """True where, as far as is known yet, only SIGTERM has ended the ranks that failed, and what they followed."""
     failed = [rank for rank in ranks if rank.failed]
     own = [rank for rank in failed if not is_cascade(rank)]
-    return all(rank.signal == signal.SIGTERM and rank.error is None for rank in own or failed)
+    known = [rank for rank in own or failed if rank.explained or rank.error is not None]
+    return bool(known or not failed) and all(rank.signal == signal.SIGTERM and rank.error is None for rank in known)
 
 
 def is_cascade(rank: RankResult) -> bool:

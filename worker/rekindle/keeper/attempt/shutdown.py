@@ -28,6 +28,7 @@ STOP_GRACE = {
     Ending.GROW: 60.0,
 }
 """Seconds from SIGTERM to SIGKILL, for the endings on request."""
+_SLICE = 1.0  # seconds of a wait
 _SYSTEMD = Path("/run/systemd/system")  # exists where systemd is the init system: see sd_booted(3)
 
 
@@ -131,9 +132,12 @@ class Shutdown:
         return survivors
 
     def _wait(self, seconds: float, until: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + seconds
-        while not until() and (left := deadline - time.monotonic()) > 0:
-            self._handle_events(left)
+        """Wait for a condition; a pause of the keeper itself, stopped or without a core, counts as a slice at most."""
+        left = seconds
+        while not until() and left > 0:
+            began, part = time.monotonic(), min(left, _SLICE)
+            self._handle_events(part)
+            left -= min(time.monotonic() - began, part)
 
 
 def machine_is_stopping(systemd: Path = _SYSTEMD) -> bool:

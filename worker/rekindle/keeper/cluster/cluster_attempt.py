@@ -221,9 +221,11 @@ class ClusterAttempt:
         self._stop = self._plan.requested_stop(events)
 
     def _wait(self, seconds: float, until: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + seconds
-        while not until() and (left := deadline - time.monotonic()) > 0:
-            self._handle_events(min(left, INTERVAL))
+        left = seconds  # as in Shutdown
+        while not until() and left > 0:
+            began, part = time.monotonic(), min(left, INTERVAL)
+            self._handle_events(part)
+            left -= min(time.monotonic() - began, part)
 
     # --- what the nodes report
 
