@@ -7,11 +7,12 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from e2e.waiting import until
@@ -74,7 +75,10 @@ class Link:
 
 @dataclass
 class Place:
-    """``url`` and ``environment`` lead there over ``link``; ``direct`` ones lead there in any case."""
+    """``url`` and ``environment`` lead there over ``link``; ``direct`` ones lead there in any case.
+
+    ``admit``: whether the server accepts the credentials from now on.
+    """
 
     url: str
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -82,6 +86,7 @@ class Place:
     path: Path | None = None
     direct: str = ""
     direct_environment: Mapping[str, str] = field(default_factory=dict)
+    admit: Callable[[bool], None] = lambda _admitted: None
 
     def cut(self) -> None:
         if self.link is not None:
@@ -126,7 +131,13 @@ def _s3(directory: Path) -> Iterator[Place]:
         link = Link(port)
         over = {**_KEYS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{link.port}", "AWS_MAX_ATTEMPTS": "1"}
         place = "s3://bucket/runs"
-        yield Place(place, over, link, direct=place, direct_environment={**_KEYS, "AWS_ENDPOINT_URL": url})
+        direct = {**_KEYS, "AWS_ENDPOINT_URL": url}
+
+        def admit(admitted: bool) -> None:
+            """moto knows no key: it accepts every one for so many requests."""
+            httpx2.post(f"{url}/moto-api/reset-auth", content=b"inf" if admitted else b"0").raise_for_status()
+
+        yield Place(place, over, link, direct=place, direct_environment=direct, admit=admit)
     finally:
         if link is not None:
             link.close()
@@ -166,7 +177,16 @@ def _sftp(directory: Path) -> Iterator[Place]:
         lines = [f"[127.0.0.1]:{each} {public}" for each in (port, link.port)]
         (home / ".ssh/known_hosts").write_text("".join(lines))
         urls = [f"sftp://root@127.0.0.1:{each}{target}" for each in (link.port, port)]
-        yield Place(urls[0], {"HOME": str(home)}, link, direct=urls[1], direct_environment={"HOME": str(home)})
+        own = {"HOME": str(home)}
+
+        def admit(admitted: bool) -> None:
+            """A session that is open stays so: it ends."""
+            (home / "authorized").chmod(0o600)
+            (home / "authorized").write_text((home / ".ssh/id_ed25519.pub").read_text() if admitted else "")
+            link.cut()
+            link.mend()
+
+        yield Place(urls[0], own, link, direct=urls[1], direct_environment=own, admit=admit)
     finally:
         if link is not None:
             link.close()

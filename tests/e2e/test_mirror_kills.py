@@ -100,24 +100,27 @@ def test_no_copy_looks_complete_and_is_not_whatever_is_killed(
             server.kill()
             job.kill_keeper()
         until(lambda: not job.processes(), "the machine is down")
-        other = tmp_path / "other"
-        other.mkdir(mode=0o700)
         copies.check()
         print(done, seed, len(copies.checked))
         steps = max(Manifest.parse(each.encode()).step for each in copies.checked)
-        epochs = steps // 20 + 30
-        with ServeProcess(other, environment=off.environment), Client.from_home(Settings(home=other)) as client:
-            made = rekindle(other, "import", f"{off.url}/{job.id}", "-o", "id", variables=dict(off.environment))
-            assert made.returncode == 0, (made.stderr, seed)
-            imported = made.stdout.strip()
-            client.cancel(imported)
-            assert client.wait(imported)["state"] == "cancelled"
-            # the same bits, to an end that the original never came to
-            resumed = ServedJob(client, other, body(epochs, 0, continue_from=imported))
-            whole = ServedJob(client, other, body(epochs, 0))
-            assert resumed.finish(600) == whole.finish(600) == "succeeded"
-            assert (client.attempts(resumed.id)[0]["resumed_from_step"] or 0) > 0
-            assert resumed.weights() == whole.weights(), seed
+        assert_resumes_elsewhere(tmp_path / "other", off, job.id, steps)
+
+
+def assert_resumes_elsewhere(home: Path, off: Place, job_id: str, steps: int) -> None:
+    """It continues after at most ``steps`` steps, with the same bits to an end that the original never came to."""
+    home.mkdir(mode=0o700)
+    epochs = steps // 20 + 30
+    with ServeProcess(home, environment=off.environment), Client.from_home(Settings(home=home)) as client:
+        made = rekindle(home, "import", f"{off.url}/{job_id}", "-o", "id", variables=dict(off.environment))
+        assert made.returncode == 0, made.stderr
+        imported = made.stdout.strip()
+        client.cancel(imported)
+        assert client.wait(imported)["state"] == "cancelled"
+        resumed = ServedJob(client, home, body(epochs, 0, continue_from=imported))
+        whole = ServedJob(client, home, body(epochs, 0))
+        assert resumed.finish(600) == whole.finish(600) == "succeeded"
+        assert (client.attempts(resumed.id)[0]["resumed_from_step"] or 0) > 0
+        assert resumed.weights() == whole.weights()
 
 
 @pytest.mark.soak
@@ -135,3 +138,52 @@ def test_wrong_credentials_stop_no_training_and_are_named(kind: str, tmp_path: P
             assert "Nothing is mirrored" in notice
             assert "secret" not in notice
             assert "mirror_failed" in [each["kind"] for each in client.job_events(job.id)]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["s3", "sftp"])
+def test_credentials_that_expire_stop_no_training_and_copies_go_on_with_valid_ones(kind: str, tmp_path: Path) -> None:
+    with place(kind, tmp_path) as off:
+        home = tmp_path / "home"
+        home.mkdir(mode=0o700)
+        with ServeProcess(home, environment=off.environment), Client.from_home(Settings(home=home)) as client:
+            job = ServedJob(client, home, body(100_000, 0.02, mirror=off.url))
+
+            def latest(copied: str = "step") -> int:
+                return max((each["step"] for each in client.snapshots(job.id)["items"] if each[copied]), default=0)
+
+            until(lambda: latest("mirrored"), "a snapshot is copied")
+            for outages in (1, 2):
+                off.admit(False)
+                notice = until(lambda: client.job(job.id)["notice"], "it is noticed", 60)
+                assert notice.startswith("Nothing is mirrored to"), notice
+                print(notice)
+                then = latest()
+                until(lambda: latest() > then + 100, "training goes on")  # noqa: B023
+                assert latest("mirrored") <= then
+                off.admit(True)
+                until(lambda: latest("mirrored") > then, "copies go on", 120)  # noqa: B023
+                until(lambda: client.job(job.id)["notice"] is None, "the notice goes")
+                assert [each["kind"] for each in client.job_events(job.id)].count("mirror_failed") == outages
+            client.cancel(job.id)
+            assert client.wait(job.id)["state"] == "cancelled"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("offset", ["-1h", "+1h"])
+def test_a_clock_that_is_wrong_by_an_hour_changes_no_copy(offset: str, tmp_path: Path) -> None:
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+    if library is None:
+        pytest.skip("no libfaketime (apt-get install faketime)")
+    wrong = {"LD_PRELOAD": str(library), "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    (home := tmp_path / "wrong").mkdir(mode=0o700)
+    with place("path", tmp_path) as off:
+        with ServeProcess(home, environment=wrong) as server, Client.from_home(Settings(home=home)) as client:
+            job = ServedJob(client, home, body(100_000, 0.02, mirror=off.url))
+            until(lambda: any(each["mirrored"] for each in client.snapshots(job.id)["items"]), "a snapshot is copied")
+            server.kill()
+            job.kill_keeper()
+            until(lambda: not job.processes(), "the machine is down")
+        index = Remote(off.direct, job.id).read_index()
+        assert index is not None
+        assert_resumes_elsewhere(tmp_path / "right", off, job.id, index.steps[0])

@@ -284,13 +284,18 @@ def test_the_server_starts_copiers_and_starts_them_again_until_all_is_copied(
     box = Box(tmp_path)
     store = open_store(box.home.root)
     store.add_job(a_job(id=JOB, **{**_SPEC, "mirror": box.url}, state=JobState.RUNNING))
-    box.snapshot(10)
-    box.place.rmdir()
     service = Mirrors(store, box.home)
+    away = box.place.with_name("away")
     try:
-        until(lambda: service.observe() or (box.state and box.state.error), "it fails")
-        box.place.mkdir()
-        until(lambda: service.observe() or (box.state and box.state.steps), "it copies")
+        for outage in (1, 2):
+            box.place.rename(away)
+            box.snapshot(10 * outage)
+            until(lambda: service.observe() or (box.state and box.state.error), "it fails")
+            until(lambda: service.observe() or store.job(JOB).notice, "the job tells")
+            away.rename(box.place)
+            until(lambda: service.observe() or 10 * outage in box.state.steps, "it copies")  # noqa: B023
+            until(lambda: service.observe() or store.job(JOB).notice is None, "and tells no more")
+            assert [each.kind for each in store.events(JOB)].count("mirror_failed") == outage
         store.transition(JOB, JobState.FAILED, expected={JobState.RUNNING}, reason="its keeper cannot be started")
         until(lambda: service.observe() or not service._copiers, "it has ended, without a record of that")
         assert box.state is not None

@@ -30,6 +30,7 @@ class _Copier:
     process: subprocess.Popen[bytes] | None = None
     is_ending: bool = False  # it knows that the run is over
     failures: int = 0  # in a row
+    since: float | None = None  # begin of the outage that it last told of
     try_at: float = 0.0  # time.monotonic() of the next start
 
 
@@ -68,17 +69,21 @@ class Mirrors:
         """False where nothing is left to copy, until the job runs again."""
         is_over = job.state not in HOLDING_SLOTS
         code = None if copier.process is None else copier.process.poll()
+        state = read_state(self._home, job.id)
+        if state is not None and state.error is None and (job.notice or "").startswith(FAILING):
+            self._store.update_progress(job.id, notice=None)
         if copier.process is not None and code is None:
             if is_over and not copier.is_ending:
                 copier.is_ending = True
                 copier.process.terminate()  # it completes the copies
             return True
-        state = read_state(self._home, job.id)
         if code is not None:
             copier.process = None
-            copier.failures = 0 if code == 0 else copier.failures + (code != OTHER_COPIER)
+            since = None if state is None else state.since
+            is_new, copier.since = since not in (None, copier.since), since
+            copier.failures = 0 if code == 0 else 1 if is_new else copier.failures + (code != OTHER_COPIER)
             copier.try_at = time.monotonic() + exponential_backoff(max(1, copier.failures), 1.0, _MAX_BACKOFF)
-            self._show_end(job, code, state, is_first=copier.failures == 1)
+            self._show_end(job, code, state, is_new=is_new)
         if is_over and state is not None and state.reaches(regular_size(self._home.run_dir(job.id).journal)):
             return False
         if time.monotonic() >= copier.try_at:
@@ -94,12 +99,12 @@ class Mirrors:
                 stdin.write(json.dumps({**task, "over": is_over, "spec": job.spec.to_json()}).encode())
         return process
 
-    def _show_end(self, job: Job, code: int, state: MirrorState | None, *, is_first: bool) -> None:
-        """Keep the notice of the job true, and record in its history when mirroring begins to fail."""
+    def _show_end(self, job: Job, code: int, state: MirrorState | None, *, is_new: bool) -> None:
+        """Show what is wrong as the notice of the job, and record in its history when mirroring begins to fail."""
         notice = None if state is None else state.notice
         if code not in (0, OTHER_COPIER):
             _log.warning("A copier has ended", job=job.id, exit_code=code, notice=notice)
-        if notice is not None and is_first:
+        if notice is not None and is_new:
             self._store.retention.record_failed_mirror(job.id, notice)
-        if notice is not None or (job.notice or "").startswith(FAILING):
+        if notice is not None:
             self._store.update_progress(job.id, notice=notice)
