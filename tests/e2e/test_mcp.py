@@ -181,7 +181,7 @@ def test_without_the_extra_one_sentence_has_the_command_that_installs_it(home: P
     (tmp_path / "mcp.py").write_text("raise ImportError('not installed')")
     done = rekindle(home, "mcp", variables={"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 2
-    assert "-m pip install 'mcp>=2.3,<3'" in " ".join(done.stderr.split())
+    assert "-m pip install 'rekindle-torchrun[mcp]'" in " ".join(done.stderr.split())
 
 
 def test_http_needs_the_http_address_of_the_server(home: Path) -> None:

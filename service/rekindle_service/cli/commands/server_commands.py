@@ -66,10 +66,8 @@ def mcp(
     try:
         from rekindle_service.mcp_server import protocol
     except ImportError as error:
-        install = f"{sys.executable} -m pip install 'mcp>=2.3,<3'"
-        raise ProblemError(
-            {"detail": f"rekindle mcp needs the package mcp 2 ({error}). Install it: {install}"}
-        ) from None
+        install = f"{sys.executable} -m pip install 'rekindle-torchrun[mcp]'"
+        raise ProblemError({"detail": f"rekindle mcp needs its extra ({error}). Install it: {install}"}) from None
     settings = settings_of(context)
     if http is None:
         protocol.serve_stdio(settings)
