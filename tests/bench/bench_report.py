@@ -100,11 +100,14 @@ def picture(results: Results) -> str:
 
 
 def _about(results: Results) -> Iterator[str]:
-    for found in results.values():
+    """When and where each section was measured, what is skipped, and the versions."""
+    on: dict[str, list[str]] = {}  # sections by machine
+    for section, found in results.items():
         machine = ", ".join(f"{key} {value}" for key, value in found["machine"].items())
-        skipped = "; ".join(f"{tool} is skipped: {why}" for tool, why in found.get("skipped", {}).items())
-        text = f"- `{found['command']}`: {found['date']}, load {found['load at start']} at the start; {machine}."
-        yield text + (f" {skipped}." if skipped else "")
+        on.setdefault(machine, []).append(f"{section} {found['date']} at load {found['load at start']}")
+        for tool, why in found.get("skipped", {}).items():
+            yield f"- {section} without {tool}: {why}."
+    yield from (f"- {machine}: {'; '.join(sections)}." for machine, sections in on.items())
     if results:
         versions = next(reversed(results.values()))["versions"]
         yield f"- Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}."

@@ -296,6 +296,9 @@ def test_the_server_starts_copiers_and_starts_them_again_until_all_is_copied(
             until(lambda: service.observe() or 10 * outage in box.state.steps, "it copies")  # noqa: B023
             until(lambda: service.observe() or store.job(JOB).notice is None, "and tells no more")
             assert [each.kind for each in store.events(JOB)].count("mirror_failed") == outage
+        process = service._copiers[JOB].process
+        assert process is not None
+        assert "nice 0" not in Path(f"/proc/{process.pid}/autogroup").read_text(), "it gives way to the training"
         store.transition(JOB, JobState.FAILED, expected={JobState.RUNNING}, reason="its keeper cannot be started")
         until(lambda: service.observe() or not service._copiers, "it has ended, without a record of that")
         assert box.state is not None
