@@ -8,6 +8,7 @@ a server nor a keeper needs it any more.
 import fnmatch
 import hashlib
 import json
+import math
 import os
 import signal
 import sys
@@ -39,7 +40,8 @@ OTHER_COPIER = 3
 
 _POLL = 1.0  # seconds between two looks at the snapshots
 _FILES = 60.0  # seconds between two looks at logs and checkpoints of the script's own
-_AUTOGROUP = Path("/proc/self/autogroup")  # nice value of the session: see sched(7)
+_SHARE = 0.01  # of the cores that a training needs
+_AUTOGROUP = Path("/proc/self/autogroup")  # the nice value of the session
 _ANSWER_SECONDS = 300  # after which the connection counts as lost
 _LOGS = ("*/agent*.log", "*/ranks/*/*.log", "*/ranks/*/metrics.jsonl", "*/ranks/*/digests.jsonl")  # of all attempts
 _MAX_FILES = 10_000
@@ -247,11 +249,16 @@ def limited_time() -> Iterator[None]:
 
 
 def give_way() -> None:
-    """Run where no other process wants to; the nice value of a process counts only within its session."""
-    os.nice(19)
+    """Take at most ``_SHARE`` of the cores from others.
+
+    The kernel weighs sessions by 1.25 ** -nice, and processes only within one: see sched(7) on autogroups.
+    """
+    share = min(0.5, _SHARE * len(os.sched_getaffinity(0)))  # of one core, all that one thread can take
+    nice = min(19, math.ceil(math.log((1 - share) / share, 1.25)))
+    os.nice(nice)
     if os.getsid(0) == os.getpid():
         with suppress(OSError):
-            _AUTOGROUP.write_text("19")
+            _AUTOGROUP.write_text(str(nice))
     with suppress(psutil.Error, OSError):
         psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
 
