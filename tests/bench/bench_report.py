@@ -106,7 +106,7 @@ def _about(results: Results) -> Iterator[str]:
         machine = ", ".join(f"{key} {value}" for key, value in found["machine"].items())
         on.setdefault(machine, []).append(f"{section} {found['date']} at load {found['load at start']}")
         for tool, why in found.get("skipped", {}).items():
-            yield f"- {section} without {tool}: {why}."
+            yield f"- {section} without {tool}: {' '.join(why.split())[:200]}."
     yield from (f"- {machine}: {'; '.join(sections)}." for machine, sections in on.items())
     if results:
         versions = next(reversed(results.values()))["versions"]

@@ -36,6 +36,7 @@ _PACKAGES = {RAY: ("ray", "ray[train]"), TORCHFT: ("torchft", "torchft")}
 _SCRIPTS = Path(__file__).with_name("scripts")
 _FAULTS = Path(__file__).parents[1] / "faults" / "scripts" / "corpus.py"
 _RESTARTS = 1000
+_RAY_WORKERS = range(10002, 20000)  # ports
 
 Run = CommandRun | ServedRun
 Start = Callable[[Path, list[str], float | None], Run]
@@ -131,7 +132,8 @@ def _ray(code: Path, directory: Path, programs: Path, stack: ExitStack) -> Start
 def _ray_cluster(directory: Path, programs: Path) -> Iterator[str]:
     """The address of a cluster of this machine alone."""
     directory.mkdir()
-    address = f"127.0.0.1:{(port := free_port())}"
+    port = next(port for port in iter(free_port, 0) if port not in _RAY_WORKERS)
+    address = f"127.0.0.1:{port}"
     command = [str(programs / "ray"), "start", "--head", "--block", "--node-ip-address=127.0.0.1", f"--port={port}"]
     command += [
         "--num-cpus=8",

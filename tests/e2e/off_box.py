@@ -134,7 +134,7 @@ def _s3(directory: Path) -> Iterator[Place]:
         direct = {**_KEYS, "AWS_ENDPOINT_URL": url}
 
         def admit(admitted: bool) -> None:
-            """moto knows no key: it accepts every one for so many requests."""
+            """moto knows no key: it accepts any, up to a number of requests."""
             httpx2.post(f"{url}/moto-api/reset-auth", content=b"inf" if admitted else b"0").raise_for_status()
 
         yield Place(place, over, link, direct=place, direct_environment=direct, admit=admit)

@@ -142,7 +142,7 @@ def test_wrong_credentials_stop_no_training_and_are_named(kind: str, tmp_path: P
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["s3", "sftp"])
-def test_credentials_that_expire_stop_no_training_and_copies_go_on_with_valid_ones(kind: str, tmp_path: Path) -> None:
+def test_credentials_that_expire_stop_copies_alone_until_they_are_renewed(kind: str, tmp_path: Path) -> None:
     with place(kind, tmp_path) as off:
         home = tmp_path / "home"
         home.mkdir(mode=0o700)

@@ -145,6 +145,8 @@ def server_that(
             self.end_headers()
             self.wfile.write(body)
 
+        do_GET = do_POST  # noqa: N815  # as the library names it
+
         def log_message(self, *_: object) -> None: ...
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
@@ -176,6 +178,20 @@ def test_a_submission_that_the_server_still_processes_is_waited_for_after_a_lost
         assert client.submit({}) == {"id": "made"}
     assert len(keys) == 4
     assert len(set(keys)) == 1, "with another key there would be a second job"
+
+
+def test_a_connection_that_is_lost_while_it_is_used_again_costs_no_reading_request_and_no_change_is_repeated() -> None:
+    def closing(count: int, request: BaseHTTPRequestHandler) -> tuple[int, bytes] | None:
+        if count % 2:
+            request.connection.shutdown(socket.SHUT_RDWR)  # as a server that found it idle
+            return None
+        return 200, b'{"id": "a"}'
+
+    with server_that(closing) as (url, sent), Client(lambda: Server(url, "t")) as client:
+        assert client.job("a") == {"id": "a"}
+        with pytest.raises(NoServerError):
+            client.cancel("a")
+    assert len(sent) == 3
 
 
 def test_a_missing_server_and_a_wrong_token_are_errors_at_once(served: ServeProcess) -> None:

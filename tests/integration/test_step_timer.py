@@ -79,6 +79,12 @@ def means(found: StepSamples | None) -> dict[StepPhase, float]:
     }
 
 
+def least(found: StepSamples | None) -> dict[StepPhase, float]:
+    """Seconds in the steps that a busy machine has disturbed least."""
+    assert found is not None
+    return {phase: min(each.seconds.get(phase, 0.0) for each in found.samples) for phase in StepPhase}
+
+
 def test_each_phase_has_its_time_and_saving_is_counted(tmp_path: Path) -> None:
     script = """
 class SlowFile(io.BytesIO):
@@ -96,8 +102,9 @@ train(model, optimizer, loader, after)
     mean = means(found)
     lengths = {StepPhase.DATA: 0.01, StepPhase.FORWARD: 0.02, StepPhase.BACKWARD: 0.03, StepPhase.OPTIMIZER: 0.01}
     for phase, length in lengths.items():
-        assert length <= mean[phase] < length + 0.02, mean
-    assert mean[StepPhase.COMMUNICATION] < 0.005, mean
+        assert length <= mean[phase], mean
+        assert least(found)[phase] < length + 0.01, found
+    assert least(found)[StepPhase.COMMUNICATION] < 0.005, found
     assert mean[StepPhase.COPY] == 0
     assert (found.workers, found.samples[0].elements, found.saves) == (0, 12, 5)
     assert [each.step for each in found.samples] == list(range(4, 24))
@@ -123,7 +130,8 @@ for x in DataLoader(Stream(), batch_size=2, num_workers=1):
     mean = means(found)
     assert found.workers == 1
     assert mean[StepPhase.BACKWARD] >= 0.09
-    assert 0.05 <= mean[StepPhase.FORWARD] < 0.1
+    assert mean[StepPhase.FORWARD] >= 0.05
+    assert least(found)[StepPhase.FORWARD] < least(found)[StepPhase.BACKWARD]
     assert len(found.samples) == 10 - 3 - 1, "the last is not written any more"
 
 
@@ -259,7 +267,8 @@ train(model, optimizer, loader)
 """
     found = measured(tmp_path, script)
     mean = means(found)
-    assert 0.03 <= mean[StepPhase.BACKWARD] < 0.05, mean
+    assert mean[StepPhase.BACKWARD] >= 0.03, mean
+    assert least(found)[StepPhase.BACKWARD] < 0.05, found
     assert mean[StepPhase.COPY] > 0
     steps = [each.step for each in found.samples]
     assert steps[-1] == 31

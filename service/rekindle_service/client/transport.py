@@ -132,11 +132,15 @@ class ServerConnection:
         self._http: AsyncHttp | BlockingHttp | None = None
 
     async def send(self, method: str, path: str, *, repeatable: bool = False, **options: Any) -> httpx2.Response:
-        """The response to a request. ``repeatable``: send it again after a lost connection."""
+        """The response to a request. ``repeatable``: send it again after a lost connection.
+
+        One that changes nothing is sent again where the server has just closed the connection, which it found idle.
+        """
         try:
             return await self._send(method, path, **options)
-        except NoServerError:
-            if not repeatable:
+        except NoServerError as error:
+            was_open = isinstance(error.__cause__, httpx2.ReadError | httpx2.WriteError | httpx2.RemoteProtocolError)
+            if not (repeatable or (method == "GET" and was_open)):
                 raise
         return await self._repeat(method, path, **options)
 
