@@ -167,23 +167,3 @@ def test_credentials_that_expire_stop_copies_alone_until_they_are_renewed(kind: 
                 assert [each["kind"] for each in client.job_events(job.id)].count("mirror_failed") == outages
             client.cancel(job.id)
             assert client.wait(job.id)["state"] == "cancelled"
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("offset", ["-1h", "+1h"])
-def test_a_clock_that_is_wrong_by_an_hour_changes_no_copy(offset: str, tmp_path: Path) -> None:
-    library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
-    if library is None:
-        pytest.skip("no libfaketime (apt-get install faketime)")
-    wrong = {"LD_PRELOAD": str(library), "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    (home := tmp_path / "wrong").mkdir(mode=0o700)
-    with place("path", tmp_path) as off:
-        with ServeProcess(home, environment=wrong) as server, Client.from_home(Settings(home=home)) as client:
-            job = ServedJob(client, home, body(100_000, 0.02, mirror=off.url))
-            until(lambda: any(each["mirrored"] for each in client.snapshots(job.id)["items"]), "a snapshot is copied")
-            server.kill()
-            job.kill_keeper()
-            until(lambda: not job.processes(), "the machine is down")
-        index = Remote(off.direct, job.id).read_index()
-        assert index is not None
-        assert_resumes_elsewhere(tmp_path / "right", off, job.id, index.steps[0])
