@@ -132,12 +132,16 @@ class Shutdown:
         return survivors
 
     def _wait(self, seconds: float, until: Callable[[], bool]) -> None:
-        """Wait for a condition; a pause of the keeper itself, stopped or without a core, counts as a slice at most."""
-        left = seconds
-        while not until() and left > 0:
-            began, part = time.monotonic(), min(left, _SLICE)
-            self._handle_events(part)
-            left -= min(time.monotonic() - began, part)
+        wait_running(self._handle_events, seconds, until)
+
+
+def wait_running(handle_events: Callable[[float], None], seconds: float, until: Callable[[], bool]) -> None:
+    """Handle events until a condition holds; a pause of the keeper itself, as without a core, counts as a slice."""
+    left = seconds
+    while not until() and left > 0:
+        began, part = time.monotonic(), min(left, _SLICE)
+        handle_events(part)
+        left -= min(time.monotonic() - began, part)
 
 
 def machine_is_stopping(systemd: Path = _SYSTEMD) -> bool:

@@ -12,7 +12,14 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle.contract.run_dir.script_files import Observations
 from rekindle.keeper.attempt.plan import AttemptPlan
-from rekindle.keeper.attempt.shutdown import EXIT_GRACE, FAILURE_GRACE, ROOT_CAUSE_GRACE, SIGTERM_GRACE, STOP_GRACE
+from rekindle.keeper.attempt.shutdown import (
+    EXIT_GRACE,
+    FAILURE_GRACE,
+    ROOT_CAUSE_GRACE,
+    SIGTERM_GRACE,
+    STOP_GRACE,
+    wait_running,
+)
 from rekindle.keeper.attempt_result import AttemptResult, Culprit, Ending, Hang, read_rank_result, read_steps
 from rekindle.keeper.buffered_journal import BufferedJournal, journal_time
 from rekindle.keeper.cluster import messages
@@ -221,11 +228,7 @@ class ClusterAttempt:
         self._stop = self._plan.requested_stop(events)
 
     def _wait(self, seconds: float, until: Callable[[], bool]) -> None:
-        left = seconds  # as in Shutdown
-        while not until() and left > 0:
-            began, part = time.monotonic(), min(left, INTERVAL)
-            self._handle_events(part)
-            left -= min(time.monotonic() - began, part)
+        wait_running(self._handle_events, seconds, until)
 
     # --- what the nodes report
 
