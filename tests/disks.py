@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from e2e.waiting import until
+
 _EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32)
 _WITHOUT_THE_JOURNAL = struct.pack("I", 2)  # EXT4_GOING_FLAGS_NOLOGFLUSH: nothing more reaches the disk
 
@@ -42,7 +44,8 @@ def remount(directory: Path, *, writable: bool) -> None:
 
 
 def unmount(directory: Path) -> None:
-    subprocess.run(["umount", str(directory)], check=True)
+    """Wait for processes that have done their work, and still have a file open until they are gone."""
+    until(lambda: subprocess.run(["umount", str(directory)], check=False).returncode == 0, f"{directory} is idle")
 
 
 class Ext4:

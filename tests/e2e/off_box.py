@@ -1,4 +1,4 @@
-"""Places off the box for tests: a path, a real S3 server, a real sshd; each can be cut off from the network."""
+"""Places off the box for tests: a path, servers of S3 and of Google's protocol, sshd; the network can be cut."""
 
 import os
 import select
@@ -103,7 +103,7 @@ class Place:
 
 @contextmanager
 def place(kind: str, directory: Path) -> Iterator[Place]:
-    with {"path": _path, "s3": _s3, "sftp": _sftp}[kind](directory) as found:
+    with {"path": _path, "s3": _s3, "gs": _gs, "sftp": _sftp}[kind](directory) as found:
         yield found
 
 
@@ -118,19 +118,10 @@ def _path(directory: Path) -> Iterator[Place]:
 def _s3(directory: Path) -> Iterator[Place]:
     pytest.importorskip("moto.server", reason="no moto, which is the S3 server")
     s3fs = pytest.importorskip("s3fs")
-    port = free_port()
-    with (directory / "s3.log").open("wb") as log:
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-        server = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **_KEYS})
-    link = None
-    try:
-        until(lambda: _answers(port), "the S3 server answers")
-        url = f"http://127.0.0.1:{port}"
-        store = s3fs.S3FileSystem(key="key", secret="secret", endpoint_url=url)
-        store.mkdir("bucket")
-        link = Link(port)
+    with _server("moto.server", "-H", "127.0.0.1", "-p", log=directory / "s3.log") as (port, link):
+        url, place = f"http://127.0.0.1:{port}", "s3://bucket/runs"
+        s3fs.S3FileSystem(key="key", secret="secret", endpoint_url=url).mkdir("bucket")
         over = {**_KEYS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{link.port}", "AWS_MAX_ATTEMPTS": "1"}
-        place = "s3://bucket/runs"
         direct = {**_KEYS, "AWS_ENDPOINT_URL": url}
 
         def admit(admitted: bool) -> None:
@@ -138,6 +129,31 @@ def _s3(directory: Path) -> Iterator[Place]:
             httpx2.post(f"{url}/moto-api/reset-auth", content=b"inf" if admitted else b"0").raise_for_status()
 
         yield Place(place, over, link, direct=place, direct_environment=direct, admit=admit)
+
+
+@contextmanager
+def _gs(directory: Path) -> Iterator[Place]:
+    pytest.importorskip("gcp_storage_emulator", reason="no gcp-storage-emulator")
+    pytest.importorskip("gcsfs")
+    command = ("gcp_storage_emulator", "start", "--in-memory", "--default-bucket", "bucket", "--port")
+    with _server(*command, log=directory / "gs.log") as (port, link):
+        own = {"NO_GCE_CHECK": "true", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
+        over, direct = ({**own, "STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{each}"} for each in (link.port, port))
+        yield Place("gs://bucket/runs", over, link, direct="gs://bucket/runs", direct_environment=direct)
+
+
+@contextmanager
+def _server(*module: str, log: Path) -> Iterator[tuple[int, Link]]:
+    """A module that serves at a port, its last argument, and a link to it."""
+    port = free_port()
+    with log.open("wb") as output:
+        command = [sys.executable, "-m", *module, str(port)]
+        server = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **_KEYS})
+    link = None
+    try:
+        until(lambda: _answers(port), f"{module[0]} answers")
+        link = Link(port)
+        yield port, link
     finally:
         if link is not None:
             link.close()

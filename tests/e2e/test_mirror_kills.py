@@ -1,6 +1,6 @@
 """Copier, keeper, server and network are killed while copies are sent: none looks complete and is not.
 
-The S3 server is moto's, as a process (``pip install 'moto[server]'``), SFTP a real sshd: ``--soak 100``.
+The servers are moto's (``pip install 'moto[server]'``), gcp-storage-emulator and a real sshd: ``--soak 100``.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from rekindle_service.config.settings import Settings
 from rekindle_service.mirror.remote import Remote
 
 SCRIPT = SCRIPTS / "mirrored.py"
-KINDS = ["path", "s3", "sftp"]
+KINDS = ["path", "s3", "gs", "sftp"]
 
 
 class Copies:

@@ -20,6 +20,9 @@ from rekindle_service.experiments.trials import Trial
 from rekindle_service.jobs import submitter as submitter_module
 from rekindle_service.jobs.submission_record import IdempotencyKey
 from rekindle_service.jobs.submitter import Submitter
+from rekindle_service.launch.isolation.job_isolation import Isolation
+from rekindle_service.launch.isolation.rights import SubmitRights
+from rekindle_service.launch.isolation.sandbox import Sandbox
 from rekindle_service.launch.local.interpreter import EditableModule
 from rekindle_service.scheduler.recovery import recover_on_startup
 from rekindle_service.store import StorageError, UnknownCommitError
@@ -214,6 +217,24 @@ def test_a_job_whose_commit_was_not_confirmed_keeps_its_directory(submitter, sub
     assert all(home.run_dir(job_id).spec.exists() for job_id in ids)
 
 
+def test_isolated_jobs_are_copied_below_the_servers_own_mirror_alone(store, home, submission):
+    launchers = fake_launchers(store, home, cpu_machine(2))
+    launchers.rights = SubmitRights(Isolation(sandbox=Sandbox("bwrap", home)), home)
+
+    def rules(setting: str | None, url: str) -> list[str]:
+        asked = replace(submission, spec=replace(submission.spec, mirror=url))
+        return [error.rule for error in Submitter(store, home, launchers, mirror=setting).validate(asked)]
+
+    assert rules(None, "/backup/a") == ["needs the setting mirror"]
+    for url in ("/backup", "/backup/", "/backup/of/ann"):
+        assert rules("/backup", url) == []
+    for url in ("/", "/backups", "/etc", "sftp://ann@host/backup"):
+        rule = "must be below /backup (setting mirror), since jobs are isolated"
+        assert [each for each in rules("/backup", url) if "extra" not in each] == [rule], url
+    assert len(rules("/backup", "/backup/../etc")) == 1
+    assert rules("/backup", "/backup/../etc")[0].startswith("must be s3://")
+
+
 _SUBMIT = """
 import os, signal, sys
 from pathlib import Path
@@ -224,46 +245,51 @@ from rekindle_service.config.home import Home
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.scheduler.recovery import recover_on_startup
 
-deadly = int(sys.argv[4])
-calls = 0
 WATCHED = {"open", "os.mkdir", "os.rename", "shutil.rmtree", "os.symlink", "sqlite3.connect"}
-def audit(event, arguments):
-    global calls
-    if event in WATCHED:
-        calls += 1
-        if calls == deadly:
-            os.kill(os.getpid(), signal.SIGKILL)
 
-home = Home(Path(sys.argv[1]))
-home.create()
-store = open_store(home.root)
-recover_on_startup(home, store)
-submitter = Submitter(store, home, fake_launchers(store, home, cpu_machine(2)))
-asked = a_submission(Path(sys.argv[2]), python="p")
-sys.addaudithook(audit)
-print(submitter.submit(asked).id, flush=True)
+def submit(deadly):
+    calls = 0
+    def audit(event, arguments):
+        nonlocal calls
+        if event in WATCHED:
+            calls += 1
+            if calls == deadly:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    home = Home(Path(sys.argv[1]))
+    home.create()
+    store = open_store(home.root)
+    recover_on_startup(home, store)
+    submitter = Submitter(store, home, fake_launchers(store, home, cpu_machine(2)))
+    asked = a_submission(Path(sys.argv[2]), python="p")
+    sys.addaudithook(audit)
+    os.write(1, submitter.submit(asked).id.encode())
+
+for line in sys.stdin:
+    if (pid := os.fork()) == 0:
+        submit(int(line))
+        os._exit(0)
+    os.waitpid(pid, 0)
+    print(flush=True)
 """
 
 
 def test_a_server_killed_at_any_point_of_a_submission_leaves_a_whole_job_or_none(home, store, submission):
     """The kill is at the n-th file operation, for every n until the submission gets through."""
     tests = str(Path(__file__).parent.parent)
-    for deadly in range(1, 200):
-        done = subprocess.run(
-            [sys.executable, "-c", _SUBMIT, str(home.root), str(submission.code), tests, str(deadly)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        acknowledged = done.stdout.split()
-        recover_on_startup(home, store)
-        rows = {job.id for job in store.lists.jobs()}
-        assert set(acknowledged) <= rows, done.stderr
-        assert rows == {name for name in names_in(home.runs) if not name.startswith(".new-")}
-        for job_id in rows:
-            assert read_json(home.run_dir(job_id).spec)["job_id"] == job_id
-            assert (home.run_dir(job_id).code / "train.py").exists()
-        if acknowledged:
-            assert deadly > 5
-            return
+    command = [sys.executable, "-c", _SUBMIT, str(home.root), str(submission.code), tests]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as servers:
+        for deadly in range(1, 200):
+            print(deadly, file=servers.stdin, flush=True)
+            acknowledged = servers.stdout.readline().split()
+            recover_on_startup(home, store)
+            rows = {job.id for job in store.lists.jobs()}
+            assert set(acknowledged) <= rows
+            assert rows == {name for name in names_in(home.runs) if not name.startswith(".new-")}
+            for job_id in rows:
+                assert read_json(home.run_dir(job_id).spec)["job_id"] == job_id
+                assert (home.run_dir(job_id).code / "train.py").exists()
+            if acknowledged:
+                assert deadly > 5
+                return
     raise AssertionError("the submission never got through")

@@ -249,12 +249,14 @@ def limited_time() -> Iterator[None]:
 
 
 def give_way() -> None:
-    """Take at most ``_SHARE`` of the cores from others.
+    """Take at most ``_SHARE`` of the cores from others, however many wait for them now.
 
     The kernel weighs sessions by 1.25 ** -nice, and processes only within one: see sched(7) on autogroups.
     """
-    share = min(0.5, _SHARE * len(os.sched_getaffinity(0)))  # of one core, all that one thread can take
-    nice = min(19, math.ceil(math.log((1 - share) / share, 1.25)))
+    cores = len(os.sched_getaffinity(0))
+    share = min(0.5, _SHARE * cores)  # of one core, all that one thread can take
+    others = max(1.0, os.getloadavg()[0] / cores)  # on that core
+    nice = max(0, min(19, math.ceil(math.log((1 - share) / share / others, 1.25))))
     os.nice(nice)
     if os.getsid(0) == os.getpid():
         with suppress(OSError):

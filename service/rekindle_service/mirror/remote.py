@@ -8,6 +8,7 @@
 import hashlib
 import json
 import re
+from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -26,7 +27,6 @@ _MAX_INDEX = 256 << 20  # bytes
 _SSH_SECONDS = 30.0  # for which an SSH server may keep silent at the start
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _INDEX = re.compile(r"index-(\d{1,15})")
-_MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 
 
 class MirrorError(Exception):
@@ -152,11 +152,10 @@ class Remote:
             raise MirrorError(f"{path} is not what was sent there")
 
     def _is_stored(self, path: str, data: bytes) -> bool:
-        """By the MD5 that S3 computes of what is sent at once and not encrypted with a key; else it is read back."""
-        tag = _MD5.fullmatch(str(self._fs.info(path).get("ETag")))
-        if tag is not None and tag[1] == hashlib.md5(data, usedforsecurity=False).hexdigest():
-            return True
-        return self._read(path) == data
+        """By the MD5 that Google and S3 compute of what is sent at once, S3 without a key; else it is read back."""
+        info, md5 = self._fs.info(path), hashlib.md5(data, usedforsecurity=False)
+        named = (str(info.get("ETag")).strip('"'), info.get("md5Hash"))
+        return named[0] == md5.hexdigest() or named[1] == b64encode(md5.digest()).decode() or self._read(path) == data
 
     def _read(self, path: str) -> bytes:
         if self._is_path or not self._has_directories:

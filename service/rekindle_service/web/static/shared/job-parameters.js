@@ -9,6 +9,8 @@
 import { bytes, count, counted, localTime } from "./format.js";
 import { JOB_OPTIONS, valueAt } from "./code-snippets.js";
 
+/** Steps between the snapshots of a replay, as `jobs/replay.py` sets them. */
+const NEVER = 2 ** 53;
 const SHORT_DIGEST = 12;
 const PACKAGE = "package ";
 /** They differ between any two jobs, or are compared item by item. */
@@ -63,7 +65,7 @@ function slurmOptions({ nodes: { min, max }, slurm }) {
 
 /** @param {Job["snapshot"]} policy */
 function snapshotPolicy({ every_steps: steps, every_seconds: seconds, every_epochs: epochs, keep, auto, monitor }) {
-  const every = [steps && `every ${steps} steps`, seconds && `every ${seconds} s`, epochs && `every ${epochs} epochs`, auto && "automatic interval"];
+  const every = [steps && (steps < NEVER ? `every ${steps} steps` : "never"), seconds && `every ${seconds} s`, epochs && `every ${epochs} epochs`, auto && "automatic interval"];
   const due = every.filter((rule) => typeof rule === "string");
   return [...(due.length ? due : ["when the script requests one"]), `keep ${keep}`, ...(monitor ? [`keep the best by ${monitor}`] : [])];
 }
