@@ -188,9 +188,9 @@ def test_the_configuration_shows_code_and_environment(server: ApiServer, job: di
 def test_the_code_of_two_jobs_is_compared(server: ApiServer, job: dict[str, Any], code: Path) -> None:
     (code / "more.py").write_text("")
     other = server.submit(code)
-    answer = server.api.get(url(other, "code/differences"), params={"other": job["id"]})
-    assert answer.json()["items"] == [{"path": "more.py", "change": "added", "diff": None}]
-    assert server.api.get(url(other, "code/differences"), params={"other": "nosuchjob0"}).status_code == 404
+    answer = server.api.get(url(job, f"diff/{other['id']}"))
+    assert answer.json()["code"] == [{"path": "more.py", "change": "added", "diff": None}]
+    assert server.api.get(url(job, "diff/nosuchjob0")).status_code == 404
 
 
 def test_thousands_of_metrics_are_named_and_fetched_by_name(server: ApiServer, job: dict[str, Any]) -> None:

@@ -32,7 +32,6 @@ BODIES: dict[str, Any] = {
     "POST /api/v1/tokens": {"person": "eve", "scope": "admin"},
 }
 NEEDED = {
-    "/api/v1/jobs/{job_id}/code/differences": {"other": "JOB"},
     "search": {"q": SECRET},
     "resolve": {"ref": "JOB"},
 }

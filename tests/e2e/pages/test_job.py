@@ -349,10 +349,7 @@ def test_a_phone_shows_every_rank_and_an_empty_log_is_small(page: Page, play: Pl
     expect(page.locator("#ranks-grid")).to_be_hidden()
 
 
-def test_a_request_is_copied_without_secrets_and_compared_with_another_jobs(
-    job_page: Page, job: PlayedJob, play: Play, watcher: Watcher
-) -> None:
-    watcher.expect("409")  # a played job has no code on record
+def test_a_request_is_copied_without_secrets_and_compared_with_another_jobs(job_page: Page, play: Play) -> None:
     other = play("other", args=["--lr", "0.5"])
     job_page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     copied = {}
@@ -369,10 +366,10 @@ def test_a_request_is_copied_without_secrets_and_compared_with_another_jobs(
     assert HOSTILE in [node.value for node in ast.walk(body) if isinstance(node, ast.Constant)]
     job_page.get_by_label("Compare with").focus()
     job_page.get_by_label("Compare with").select_option(other.id)
-    lines = job_page.locator("#diff tbody tr")
-    expect(lines.filter(has_text="--data").locator("td")).to_have_text([HOSTILE, "\N{EN DASH}"])
-    expect(lines.filter(has_text="--lr").locator("td")).to_have_text(["\N{EN DASH}", "0.5"])
-    assert f"?diff={other.id}" in job_page.url
+    expect(job_page).to_have_url(re.compile(rf"/compare\?jobs=\w+,{other.id}$"))
+    lines = job_page.locator("main tbody tr")
+    expect(lines.filter(has_text="--data").locator("td").first).to_have_text(HOSTILE)
+    expect(lines.filter(has_text="--lr").locator("td").last).to_have_text("0.5")
     assert job_page.locator("main img").count() == 0
 
 
@@ -478,11 +475,7 @@ def test_a_killed_server_is_survived_without_reload(
     assert job_page.evaluate("globalThis.loadedOnce") is True
 
 
-def test_an_answer_that_comes_late_does_not_undo_a_newer_one(
-    job_page: Page, job: PlayedJob, play: Play, watcher: Watcher
-) -> None:
-    watcher.expect("409")  # played jobs have no code on record
-    one, two = play("one", ranks=1, args=["--lr", "0.1"]), play("two", ranks=1, args=["--lr", "0.2"])
+def test_an_answer_that_comes_late_does_not_undo_a_newer_one(job_page: Page, job: PlayedJob) -> None:
     late: list[tuple[Route, APIResponse]] = []
 
     def hold(url: str) -> None:
@@ -502,16 +495,6 @@ def test_an_answer_that_comes_late_does_not_undo_a_newer_one(
     expect(job_page.locator("#snapshots li")).to_have_count(2)
     release()
     expect(job_page.locator("#snapshots li")).to_have_count(2)
-    job_page.get_by_role("tab", name="Configuration").click()
-    choice = job_page.get_by_label("Compare with")
-    choice.focus()
-    hold(f"**/jobs/{one.id}")
-    choice.select_option(one.id)
-    choice.select_option(two.id)
-    difference = job_page.locator("#diff tbody tr").filter(has_text="--lr")
-    expect(difference).to_contain_text("0.2")
-    release()
-    expect(difference).to_contain_text("0.2")
 
 
 def test_a_stack_that_comes_late_is_not_shown_as_that_of_another_rank(job_page: Page) -> None:

@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
@@ -12,16 +12,16 @@ from starlette.requests import ClientDisconnect
 from rekindle.contract.files import read_json
 from rekindle.recipes.catalog import RECIPES, RecipeOption
 from rekindle_service.api.auth import IdentityDep
-from rekindle_service.api.dependencies import AppStateDep, JobDep, RunDirDep, readable_job
+from rekindle_service.api.dependencies import AppStateDep, RunDirDep
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problems import PROBLEM_CONTENT, ApiError
 from rekindle_service.api.request_body import content_length
 from rekindle_service.api.worker_pools import UPLOADS
-from rekindle_service.jobs.packaging.code_manifest import differences, read_manifest
+from rekindle_service.jobs.packaging.code_manifest import read_manifest
 from rekindle_service.jobs.packaging.code_sources import Bundles, Upload
 from rekindle_service.jobs.packaging.unpack import UnpackingError
 from rekindle_service.jobs.submitter import storage_error
-from rekindle_service.schemas.attempt_json import Bundle, CodePublic, ConfigurationPublic, FileDifferencePublic
+from rekindle_service.schemas.attempt_json import Bundle, CodePublic, ConfigurationPublic
 from rekindle_service.schemas.fields import ApiModel, Page
 from rekindle_service.submission import FieldError
 
@@ -108,23 +108,6 @@ def read_configuration(run_dir: RunDirDep) -> ConfigurationPublic:
     environment = read_json(run_dir.surroundings, root=run_dir.root, max_bytes=_MAX_ENVIRONMENT)
     environment = environment if isinstance(environment, dict) else None
     return ConfigurationPublic(directory=str(run_dir.code), code=code, environment=environment)
-
-
-@router.get("/jobs/{job_id}/code/differences", tags=["environment"])
-def compare_code(
-    state: AppStateDep,
-    identity: IdentityDep,
-    job: JobDep,
-    run_dir: RunDirDep,
-    params: PageParamsDep,
-    other: Annotated[str, Query(max_length=64, description="Id of the job to compare with")],
-) -> Page[FileDifferencePublic]:
-    """List the files of a job's code that differ from those of another job, with the changed lines."""
-    found = differences(state.home.run_dir(readable_job(state, identity, other).id), run_dir)
-    if found is None:
-        detail = f"the code of job {job.id} or {other} was not recorded: recipes and very old jobs have no code"
-        raise ApiError(409, "no-code", detail)
-    return paginate(found, params).map(FileDifferencePublic.model_validate)
 
 
 class RecipePublic(ApiModel):

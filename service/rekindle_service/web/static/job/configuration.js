@@ -1,14 +1,13 @@
 /**
  * What the job was submitted with, the code, packages and machine it runs with, and the same request for other tools.
  *
- * @import { ConfigurationPublic as Recorded, FileDifferencePublic as FileDifference, JobPublic as Job } from "../shared/api-types.d.ts"
+ * @import { ConfigurationPublic as Recorded, JobPublic as Job } from "../shared/api-types.d.ts"
  */
-import { call, messageOf, Problem } from "../shared/api.js";
+import { call, compareUrl } from "../shared/api.js";
 import { asCommand, asCurl, asPython, requestOf } from "../shared/code-snippets.js";
 import { byId, copyText, h, patchChildren, setText } from "../shared/dom.js";
 import { counted, NONE } from "../shared/format.js";
-import { compareParameters, parametersOf, recordedEntries, submittedEntries } from "../shared/job-parameters.js";
-import { fileNode } from "../shared/training-diff.js";
+import { recordedEntries, submittedEntries } from "../shared/job-parameters.js";
 
 /** By the id of the button that copies it. @type {Record<string, (job: Job) => string>} */
 const SNIPPETS = {
@@ -54,26 +53,15 @@ function showEntries(id, entries) {
   patchChildren(byId(id), entries.flatMap(([label, values]) => [h("dt", {}, label), h("dd", {}, ...codes(values))]));
 }
 
-// --- job diff: How this job differs from another: what it was submitted with, the packages and machine, and the code
-// line by line.
-
 const MAX_CHOICES = 100;
 
-/** Let the user choose another job, once there is a reason to list them; the page's URL stores the choice. @param {string} jobId */
-export async function compareWithOthers(jobId) {
-  const select = byId("diff-with", HTMLSelectElement);
+/** Lead to the comparison with another job; they are listed once there is a reason to. @param {string} jobId */
+export function compareWithOthers(jobId) {
+  const select = byId("compare-with", HTMLSelectElement);
   /** @type {Promise<void> | undefined} */
   let listed;
-  const list = () => (listed ??= offerOthers(select, jobId));
-  select.addEventListener("focus", list);
-  select.addEventListener("pointerdown", list);
-  select.addEventListener("change", () => void compare(jobId, select.value));
-  const other = new URLSearchParams(location.search).get("diff");
-  if (!other) return;
-  await list();
-  select.value = other;
-  await compare(jobId, other);
-  byId("configuration-title").scrollIntoView();
+  for (const event of ["focus", "pointerdown"]) select.addEventListener(event, () => (listed ??= offerOthers(select, jobId)));
+  select.addEventListener("change", () => select.value && location.assign(compareUrl([jobId, select.value])));
 }
 
 /** @param {HTMLSelectElement} select @param {string} jobId */
@@ -81,60 +69,4 @@ async function offerOthers(select, jobId) {
   const { items } = await call("GET /jobs", { limit: MAX_CHOICES });
   const others = items.filter(({ id }) => id !== jobId);
   select.append(...others.map(({ id, number, name }) => h("option", { value: id }, `#${number} ${name}`)));
-}
-
-let requests = 0;
-
-/** @param {string} jobId @param {string} other id of a job, or "" for none */
-async function compare(jobId, other) {
-  const request = ++requests;
-  const url = new URL(location.href);
-  if (other) url.searchParams.set("diff", other);
-  else url.searchParams.delete("diff");
-  history.replaceState(null, "", url);
-  byId("diff").hidden = true;
-  setText(byId("diff-result"), other ? "Comparing …" : "");
-  if (!other) return;
-  try {
-    const [ours, theirs, files] = await Promise.all([readParameters(jobId), readParameters(other), compareCode(jobId, other)]);
-    if (request === requests) show(compareParameters([ours, theirs]).filter(({ differs }) => differs), files);
-  } catch (error) {
-    if (request === requests) setText(byId("diff-result"), messageOf(error));
-  }
-}
-
-/**
- * @param {import("../shared/job-parameters.js").Line[]} lines
- * @param {FileDifference[] | null} files null where there is no code to compare
- */
-function show(lines, files) {
-  const differ = (/** @type {number} */ number, /** @type {string} */ noun, /** @type {string} */ nouns) => `${counted(number, noun, nouns)} ${number === 1 ? "differs" : "differ"}`;
-  const code = files === null ? "no code to compare" : files.length ? differ(files.length, "file", "files") : "same code";
-  setText(byId("diff-result"), `${lines.length ? differ(lines.length, "parameter", "parameters") : "same configuration"}; ${code}`);
-  byId("diff").replaceChildren(...(lines.length ? [table(lines)] : []), ...(files ?? []).map(fileNode));
-  byId("diff").hidden = false;
-}
-
-/** @param {string} id of a job */
-async function readParameters(id) {
-  const [job, configuration] = await Promise.all([call("GET /jobs/{job_id}", { job_id: id }), call("GET /jobs/{job_id}/configuration", { job_id: id })]);
-  return parametersOf(job, configuration);
-}
-
-/** @param {string} job @param {string} other ids of jobs */
-async function compareCode(job, other) {
-  try {
-    return (await call("GET /jobs/{job_id}/code/differences", { job_id: job, other })).items;
-  } catch (error) {
-    if (error instanceof Problem && error.status === 409) return null;
-    throw error;
-  }
-}
-
-/** @param {import("../shared/job-parameters.js").Line[]} lines */
-function table(lines) {
-  const head = h("tr", {}, ...["", "This job", "The other job"].map((title) => h("th", { scope: "col" }, title)));
-  const cell = (/** @type {string} */ text) => h("td", {}, text ? h("code", {}, text) : h("span", { class: "muted" }, "–"));
-  const body = lines.map(({ name, values }) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, name)), ...values.map(cell)));
-  return h("div", { class: "scroll-x", tabindex: 0, role: "region", "aria-label": "Differences" }, h("table", {}, h("thead", {}, head), h("tbody", {}, ...body)));
 }

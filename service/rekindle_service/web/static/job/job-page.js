@@ -174,9 +174,8 @@ const story = new StoryView(jobId, (shown, isFirst) => {
   actions.discourageRetry(shown.repeated);
   if (isFirst) openAtCulprit(shown);
 });
-void compareWithOthers(jobId);
-const showTab = makeTabs(byId("tabs"));
-if (new URLSearchParams(location.search).has("diff")) showTab("tab-configuration");
+compareWithOthers(jobId);
+makeTabs(byId("tabs"));
 byId("stack-open").addEventListener("click", () => void showStack(jobId, log.rank));
 
 /** @type {Job | null} */

@@ -36,7 +36,7 @@ function differenceTable({ step, epoch, world_size: size, phases }) {
 }
 
 /** @param {FileDifference} file */
-export function fileNode({ path, change, diff }) {
+function fileNode({ path, change, diff }) {
   const title = h("summary", {}, h("code", {}, path), " ", h("span", { class: "muted" }, change));
   const kind = (/** @type {string} */ line) => (line.startsWith("+") ? "added" : line.startsWith("-") ? "removed" : "");
   const lines = (diff ?? "").split("\n").slice(2).map((line) => h("span", { class: kind(line) }, `${line}\n`));
