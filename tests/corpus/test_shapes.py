@@ -10,14 +10,14 @@ import pytest
 from corpus.shapes import SHAPES, Shape
 from corpus.trial import Lab, lab
 
-ORDINARY = {"ddp_tutorial", "hf_trainer_like", "sigterm_exit"}
-"""Directories of the shapes that the ordinary suite runs."""
+MARKS = {"ddp_tutorial": (), "hf_trainer_like": (), "sigterm_exit": pytest.mark.long}
+"""By directory; all others run in a soak."""
 
 
 def cases() -> Iterator[object]:
     """Each shape with its mark."""
     for shape in SHAPES:
-        marks = () if shape.directory in ORDINARY else pytest.mark.soak
+        marks = MARKS.get(shape.directory, pytest.mark.soak)
         yield pytest.param(shape, marks=marks, id=f"{shape.directory}-{'added' if shape.added else 'unchanged'}")
 
 

@@ -7,8 +7,6 @@ import pytest
 from faults.mismatch import enclosing_function
 from rekindle.contract.run_dir.journal import RecordType
 
-pytestmark = pytest.mark.short
-
 
 @dataclass(frozen=True)
 class Planted:
@@ -82,6 +80,7 @@ HIDDEN = [
 """Functions of ``hidden.py``: the line is in the one of that name."""
 
 
+@pytest.mark.short
 @pytest.mark.timeout(400)
 def test_every_planted_failure_is_named_with_its_class_rank_and_own_exception(begin):
     run = begin("corpus.py", *(planted.name for planted in CORPUS))

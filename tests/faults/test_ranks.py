@@ -62,8 +62,7 @@ def test_a_job_that_is_killed_again_and_again_after_new_snapshots_is_always_retr
     assert run.classes() == ["signal"] * 5 + ["success"]
 
 
-@pytest.mark.short
-@pytest.mark.parametrize("from_spare", [True, False])
+@pytest.mark.parametrize("from_spare", [True, pytest.param(False, marks=pytest.mark.short)])
 @pytest.mark.parametrize("launch", [LaunchMode.TORCHRUN, LaunchMode.PROCESS])
 def test_cuda_is_usable_in_each_rank_of_a_warm_start_and_of_a_retry(prepare, launch, from_spare):
     ranks = 1 if launch is LaunchMode.PROCESS else 2

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from rekindle.contract.files import read_json
 from rekindle.contract.run_dir.step_records import StepPhase, StepSamples
 
@@ -135,6 +137,7 @@ for x in DataLoader(Stream(), batch_size=2, num_workers=1):
     assert len(found.samples) == 10 - 3 - 1, "the last is not written any more"
 
 
+@pytest.mark.long
 def test_without_an_optimizer_or_in_other_processes_nothing_is_measured_and_nothing_fails(tmp_path: Path) -> None:
     script = """
 for batch in loader:
@@ -190,6 +193,7 @@ assert not module._global_forward_pre_hooks or timer._first_layer is not None
     assert found.samples[-1].step == 23
 
 
+@pytest.mark.long
 def test_threads_that_train_and_communicate_are_ignored(tmp_path: Path) -> None:
     script = """
 import torch.distributed as dist
@@ -217,6 +221,7 @@ dist.destroy_process_group()
     assert all(each.seconds[StepPhase.BACKWARD] >= 0.03 for each in found.samples)
 
 
+@pytest.mark.long
 def test_torch_compile_sees_no_hook_and_compiles_nothing_again(tmp_path: Path) -> None:
     script = """
 warnings.simplefilter("default")

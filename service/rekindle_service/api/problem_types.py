@@ -67,10 +67,6 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
     "method-not-allowed": ProblemType(
         "The path exists, but not with this method.", "Use a method of the header `Allow`."
     ),
-    "no-code": ProblemType(
-        "The code of the job was not recorded: it runs a recipe, or an early version submitted it.",
-        "Compare jobs that run scripts.",
-    ),
     "no-snapshot": ProblemType(
         "The job has no snapshot that a fault could damage.", "Inject the fault after the first snapshot."
     ),
