@@ -1,10 +1,10 @@
 """Kill to next finished step: torchrun's own restart (its shared store switched off) against rekindle, in one run.
 
-    python tests/bench/recovery.py --kills 20 [--start 20]
+    python tests/bench/recovery.py --kills 20 [--delay 20]
 
 Two ranks train ResNet-18 with momentum (a snapshot of about 90 MB every tenth step); rank 1 is killed after every
 twelve steps of its own. Rounds of five kills alternate between the tools, so that all see the same machine. With
-``--start`` the script takes that many seconds before its first effect, and more steps, so that standby ranks are there.
+``--delay`` the script takes that many seconds before its first effect, and more steps, so that standby ranks are there.
 """
 
 import argparse
@@ -23,11 +23,11 @@ WORKAROUND = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--start", type=float, default=0, help="seconds")
+    parser.add_argument("--delay", type=float, default=0, help="seconds")
     options = parser.parse_args()
-    own_steps = 12 if not options.start else int(12 + 4 * options.start)
-    args = [*ARGS, f"--steps={own_steps * (ROUND + 1)}", f"--start={options.start}"]
-    if options.start:
+    own_steps = 12 if not options.delay else int(12 + 4 * options.delay)
+    args = [*ARGS, f"--steps={own_steps * (ROUND + 1)}", f"--delay={options.delay}"]
+    if options.delay:
         args.append("--pause=0.5")
     with tempfile.TemporaryDirectory(prefix="recovery-") as directory, server(Path(directory) / "home") as client:
         starts: Starts = {

@@ -128,7 +128,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=1, help="steps between snapshots")
     parser.add_argument("--pause", type=float, default=0.05)
     parser.add_argument(
-        "--start", type=float, default=0, help="seconds of imports and indexing before the first effect"
+        "--delay", type=float, default=0, help="seconds of imports and indexing before the first effect"
     )
     parser.add_argument("--faults", type=lambda names: names.split(","), default=[])
     parser.add_argument("--timeout", type=float, default=1800, help="of collectives, in seconds")
@@ -137,7 +137,7 @@ def parsed() -> argparse.Namespace:
 
 def main() -> None:
     options = parsed()
-    time.sleep(options.start)
+    time.sleep(options.delay)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=options.timeout))
     Trainer(options, dist.get_rank()).train()
     dist.destroy_process_group()
