@@ -149,14 +149,12 @@ def _server(*module: str, log: Path) -> Iterator[tuple[int, Link]]:
     with log.open("wb") as output:
         command = [sys.executable, "-m", *module, str(port)]
         server = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **_KEYS})
-    link = None
+    link = Link(port)
     try:
         until(lambda: _answers(port), f"{module[0]} answers")
-        link = Link(port)
         yield port, link
     finally:
-        if link is not None:
-            link.close()
+        link.close()
         server.kill()
         server.wait()
 

@@ -153,9 +153,12 @@ class Remote:
 
     def _is_stored(self, path: str, data: bytes) -> bool:
         """By the MD5 that Google and S3 compute of what is sent at once, S3 without a key; else it is read back."""
-        info, md5 = self._fs.info(path), hashlib.md5(data, usedforsecurity=False)
-        named = (str(info.get("ETag")).strip('"'), info.get("md5Hash"))
-        return named[0] == md5.hexdigest() or named[1] == b64encode(md5.digest()).decode() or self._read(path) == data
+        info = self._fs.info(path)
+        if stated := info.get("md5Hash") or str(info.get("ETag") or "").strip('"'):
+            md5 = hashlib.md5(data, usedforsecurity=False)
+            if stated in (md5.hexdigest(), b64encode(md5.digest()).decode()):
+                return True
+        return self._read(path) == data
 
     def _read(self, path: str) -> bytes:
         if self._is_path or not self._has_directories:
