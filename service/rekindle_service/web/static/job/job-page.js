@@ -117,7 +117,7 @@ registerKeys("Log", {
 /**
  * Make a tab list of an element whose tabs name their panels by `aria-controls`; the first tab is shown.
  *
- * @param {HTMLElement} list @returns {(tab: string) => void} shows the tab of that id
+ * @param {HTMLElement} list
  */
 function makeTabs(list) {
   const tabs = /** @type {HTMLElement[]} */ ([...list.querySelectorAll("[role=tab]")]);
@@ -131,7 +131,6 @@ function makeTabs(list) {
     next.focus();
   });
   show(tabs[0].id);
-  return show;
 }
 
 /** @param {HTMLElement} tab @param {boolean} chosen */
