@@ -6,6 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import insert
 
 from api_server import ApiServer
+from counted_again import recount
 from job_examples import a_job
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
@@ -13,7 +14,6 @@ from rekindle.contract.states import JobState
 from rekindle_service.store.attempt_rows import attempt_row
 from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.tables import Job
-from rekindle_service.store.totals import recount
 
 Samples = dict[tuple[str, *tuple[str, ...]], float]
 
@@ -33,10 +33,12 @@ def samples(server: ApiServer) -> Samples:
 
 def test_jobs_slots_and_the_server_are_measured(server: ApiServer, code: Path) -> None:
     server.submit(code)
+    server.submit(code, hold=True)
     running = server.submit(code, ranks=1)
     server.move(running, *PATH, devices=["cpu:0"], step=40, snapshot_step=30, goodput=0.75)
     found = samples(server)
-    assert found["rekindle_jobs", "queued"] == found["rekindle_jobs", "running"] == 1
+    assert found["rekindle_jobs", "queued"] == 2
+    assert found["rekindle_jobs_held",] == found["rekindle_jobs", "running"] == 1
     assert found["rekindle_jobs", "failed"] == 0
     assert found["rekindle_slots", "cpu", "held"] == found["rekindle_slots", "cpu", "free"] == 1
     assert found["rekindle_scheduler_up",] == 1

@@ -44,6 +44,7 @@ _TEMPLATES.env.globals.update(
             "flag": each.flag,
             "default": each.default,
             "onlyOurs": each.only_ours,
+            "needsCode": each.needs_code,
             "unit": "s" if each.metavar == "SECONDS" else "",
         }
         for each in job_options()

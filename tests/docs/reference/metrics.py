@@ -50,7 +50,10 @@ def _state(run_dir: RunDir) -> AppState:
         scheduler_health=lambda: health,
         home=SimpleNamespace(root=Path("/"), run_dir=lambda _: run_dir),
         store=SimpleNamespace(
-            holding=lambda: [job], totals=lambda: JobTotals({}, 0, {}), attempt=lambda *_: AttemptInfo(1, world_size=1)
+            holding=lambda: [job],
+            totals=lambda: JobTotals({}, 0, {}),
+            lists=SimpleNamespace(held=lambda *_: ([], 0)),
+            attempt=lambda *_: AttemptInfo(1, world_size=1),
         ),
         machine=SimpleNamespace(slots=(Slot("cpu:0", "cpu", 0),)),
         devices=SimpleNamespace(health=SimpleNamespace(unusable=dict)),

@@ -93,6 +93,18 @@ def test_the_step_at_which_two_trainings_part_is_named_and_marked_in_their_curve
     expect(page.get_by_label("Chart of loss")).not_to_have_attribute("aria-description", re.compile("differ"))
 
 
+def test_over_epochs_a_value_is_drawn_where_the_epoch_that_it_belongs_to_ends(page: Page, play: Play) -> None:
+    job = play("validated")
+    job.begin_attempt()
+    for step in range(1, 41):
+        validated = {} if step % 20 else {"val_accuracy": 0.5}
+        job.metric(step, epoch=(step - 1) // 20, loss=1 / step, **validated)
+    page.goto(f"/compare?jobs={job.id}")
+    page.get_by_label("X axis").select_option("epoch")
+    for name, summary in (("loss", "40 points, epoch 0.05 to 2"), ("val_accuracy", "2 points, epoch 1 to 2")):
+        expect(page.get_by_label(f"Chart of {name}")).to_have_attribute("aria-description", f"1 curve of {summary}")
+
+
 def test_two_attempts_of_a_job_are_compared(page: Page, play: Play) -> None:
     job = play("twice")
     job.begin_attempt()

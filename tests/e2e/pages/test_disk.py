@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 from cli_process import rekindle
 from e2e.played_job import Play, PlayedJob
 from e2e.waiting import until
+from e2e.watcher import Watcher
 from job_examples import names_in
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import JobState
@@ -72,3 +73,15 @@ def test_old_jobs_and_snapshots_are_seen_pruned_and_deleted(page: Page, home: Pa
     expect(rows).to_have_count(1)
     until(lambda: names_in(home / "runs") == [busy.id], "the deleted job has gone")
     assert rows.get_by_role("button").count() == 0, "it runs"
+
+
+def test_a_retry_that_is_refused_says_why(page: Page, watcher: Watcher) -> None:
+    """Nothing is stuck here: what the server would say is made up, in the form of the contract."""
+    watcher.expect("503")
+    stuck = {"path": "/runs/.deleted-a", "reason": "busy", "since": "2026-01-01T00:00:00Z"}
+    page.route("**/api/v1/disk", lambda route: route.fulfill(json=route.fetch().json() | {"stuck_deletions": [stuck]}))
+    refusal = {"detail": "the database is busy"}
+    page.route("**/retry-deletions", lambda route: route.fulfill(status=503, json=refusal))
+    page.goto("/disk")
+    page.get_by_role("button", name="Retry now").click()
+    expect(page.locator("#retry-error")).to_have_text("the database is busy")

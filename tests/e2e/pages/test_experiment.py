@@ -187,7 +187,7 @@ def play_job(home: Path, job_id: str, losses: list[float], state: JobState) -> N
     journal = Journal(run_dir.journal)
     journal.write(
         RecordType.ATTEMPT_STARTED,
-        attempt=1, run=1, generation="g", world_size=1, devices=["cpu:0"], warm=False,
+        attempt=1, run=1, world_size=1, devices=["cpu:0"],
     )  # fmt: skip
     moved = store.transition(job_id, JobState.STARTING, expected={JobState.QUEUED}, reason="test", run=1)
     assert moved is not None

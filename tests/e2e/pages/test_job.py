@@ -279,7 +279,7 @@ def test_after_the_same_exception_twice_the_primary_action_is_not_to_retry(job_p
 def test_an_ended_job_shows_its_best_values_the_faults_it_survived_and_how_to_run_it_again(
     job_page: Page, job: PlayedJob
 ) -> None:
-    for step, accuracy in ((10, 0.5), (20, 0.9), (30, 0.99)):
+    for step, accuracy in ((10, 0.5), (20, 0.9), (25, 0.99), (30, 0.7)):
         job.metric(step, **{"val/accuracy": accuracy, "step_time": 1 / step, HOSTILE: 1.0})
     job.snapshot(20, SnapshotScore("val/accuracy", 0.9))
     killed = Outcome(OutcomeClass.SIGNAL, "rank 1 was killed by SIGKILL", rank=1, signal="SIGKILL")

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from e2e.played_job import Play, PlayedJob
+from e2e.watcher import Watcher
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import JobState
 from rekindle.keeper.observers.log_growth import LogTimesWriter
@@ -90,6 +91,17 @@ def test_lines_are_shown_once_where_the_first_answer_comes_after_a_resync(page: 
     held[0].continue_()
     page.unroute(is_log)
     expect(page.locator("#log-merged-lines .log-line")).to_have_text(TEXTS)
+
+
+def test_what_could_not_be_read_is_read_again_as_it_was_chosen(log_page: Page, watcher: Watcher) -> None:
+    watcher.expect("503")
+    log_page.get_by_label("Lines", exact=True).select_option("All ranks, both streams")
+    lines = log_page.locator("#log-merged-lines .log-line")
+    expect(lines).to_have_text(TEXTS)
+    refusal = {"detail": "the database is busy"}
+    log_page.route(re.compile(r"/log\?.*level=warning"), lambda route: route.fulfill(status=503, json=refusal), times=1)
+    log_page.get_by_label("Level").select_option("Warnings and errors")
+    expect(lines).to_have_text(TEXTS[2:4])
 
 
 def test_a_line_moves_the_cursor_and_a_link_shows_the_same_line(log_page: Page) -> None:

@@ -117,6 +117,30 @@ def test_a_changed_subscription_continues_from_the_last_event(modules: Page, pla
     )
 
 
+def test_a_tab_that_is_hidden_fetches_nothing_until_it_shows_its_job_again(modules: Page) -> None:
+    received = modules.evaluate(
+        """async () => {
+            const { SharedEventSource } = await import("/static/events/shared-event-source.js");
+            const fetchIt = globalThis.fetch;
+            const events = 'event: hello\\ndata: {"version": 1}\\n\\nevent: job\\ndata: {"id": "other"}\\n\\n';
+            const start = (body) => body.enqueue(new TextEncoder().encode(events));
+            globalThis.fetch = async () => new Response(new ReadableStream({ start }));
+            const { port1, port2 } = new MessageChannel();
+            new SharedEventSource().attach(port1);
+            const received = (job) => new Promise((resolve) => {
+                const types = [];
+                port2.onmessage = ({ data }) => types.push(data.type) && data.type === "event" && resolve(types);
+                port2.postMessage({ type: "subscribe", subscription: { job, log: null } });
+            });
+            const types = [await received("a"), await received(null), await received("a")];
+            port2.postMessage({ type: "leave" });
+            globalThis.fetch = fetchIt;
+            return types;
+        }"""
+    )
+    assert received == [["live", "event"], ["event"], ["live", "event"]]
+
+
 def test_a_page_that_is_left_does_not_come_back_by_being_hidden(modules: Page) -> None:
     """The browser reports both to it, and in this order."""
     sent = modules.evaluate(

@@ -69,6 +69,18 @@ def test_filters_are_stored_in_the_url(queue: Page, watcher: Watcher, play: Play
     queue.reload()
     queue.get_by_role("button", name="ON", exact=True).click()
     expect(names).to_have_text(["one"])
+    queue.goto("/?q=stat:failed")
+    expect(queue.locator("#filter-error")).to_contain_text("q: has no key stat")
+    expect(queue.locator("main")).to_have_attribute("aria-busy", "false")
+
+
+def test_ones_own_jobs_are_shown_when_the_server_says_late_who_that_is(page: Page, watcher: Watcher) -> None:
+    watcher.expect("503")
+    page.add_init_script("localStorage.setItem('rekindle-mine', 'true')")
+    page.route("**/api/v1/me", lambda route: route.fulfill(status=503, json={}), times=1)
+    page.goto("/?q=nothing")
+    expect(page.locator("#nothing-found")).to_be_visible()
+    expect(page.locator("#person")).to_be_visible()
 
 
 def test_the_page_shows_who_is_next_and_why_and_what_each_owner_has_used(
@@ -154,6 +166,47 @@ def test_selected_jobs_are_held_released_moved_and_cancelled_with_one_question(
     expect(queue.locator("#bulk")).to_be_hidden()
 
 
+def test_the_question_before_a_drain_says_which_jobs_lose_work(queue: Page, play: Play) -> None:
+    silent, other = play("silent", ranks=1), play("other", ranks=1)
+    for job in (silent, other):
+        job.begin_attempt()
+    other.report(0, step=250)
+    rows = [queue.locator("#running").get_by_role("row", name=name) for name in ("silent", "other")]
+    expect(rows[1]).to_contain_text("step 250")
+    for row in rows:
+        row.get_by_role("checkbox").check()
+    queue.locator("#bulk-drain").click()
+    consequence, note = queue.locator("#confirm-consequence"), queue.locator("#confirm-note")
+    expect(consequence).to_contain_text("saves a snapshot")
+    loss = r"This script reports no steps .* no checkpoint of its own was found\.$"
+    expect(note).to_have_text(re.compile(f"^#{silent.number}: {loss}"))
+    queue.get_by_role("button", name="Back").click()
+    rows[1].get_by_role("checkbox").uncheck()
+    queue.locator("#bulk-drain").click()
+    expect(note).to_have_text(re.compile(f"^{loss}"))
+    expect(consequence).to_be_empty()
+
+
+def test_the_result_of_an_experiment_is_asked_for_once(page: Page, client: Client, play: Play) -> None:
+    first = client.submit({**SMALL, "name": "first", "hold": True})["id"]
+    base = {"recipe": "rl", "device": "cpu", "after": [first]}
+    experiment = client.submit_experiment({"name": "rates", "base": base, "matrix": {"--epochs": ["1", "2"]}})
+    for trial in experiment["trials"]:
+        client.cancel(trial["job"])
+    asked: list[Route] = []
+    page.route("**/best", lambda route: asked.append(route))
+    page.goto("/")
+    row = page.locator("#done tr")
+    expect(row).to_contain_text("2 cancelled")
+    play("late", ranks=1)  # which refreshes the page
+    expect(page.locator("#jobs").get_by_role("row", name="late")).to_be_visible()
+    for route in asked:
+        route.fulfill(json={"text": "best loss 1"})
+    expect(row).to_contain_text("best loss 1")
+    assert len(asked) == 1
+    client.delete_experiment(experiment["id"])
+
+
 def test_an_error_for_one_selected_job_is_shown_and_the_others_continue(
     queue: Page, watcher: Watcher, client: Client, play: Play
 ) -> None:
@@ -218,6 +271,24 @@ def test_the_slots_over_time_show_what_ran_and_what_is_predicted(page: Page, cli
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     bars.first.click()
     expect(page).to_have_url(re.compile("/jobs/"))
+
+
+def test_a_late_answer_about_the_slots_does_not_replace_that_for_the_time_chosen_since(page: Page) -> None:
+    late: list[Route] = []
+    page.route("**/timeline?hours=24", lambda route: late.append(route))
+    page.goto("/")
+    page.get_by_text("Slots over time").click()
+    slots = page.locator("#timeline-slots li")
+    expect(slots).to_have_count(4)
+    hours = page.locator("#timeline-hours")
+    with page.expect_request("**/timeline?hours=24"):
+        hours.select_option("24")
+    with page.expect_response("**/timeline?hours=2") as answer:
+        hours.select_option("2")
+    with page.expect_response("**/timeline?hours=24"):
+        late[0].fulfill(json=answer.value.json() | {"slots": ["late"], "items": []})
+    page.evaluate("new Promise(requestAnimationFrame)")
+    assert slots.count() == 4
 
 
 def test_failures_of_the_same_cause_are_one_row_and_only_ones_own_jobs_are_shown_on_request(

@@ -32,8 +32,9 @@ _RANGES = """async () => {
 }"""
 
 _COURSES = """async () => {
+    const { epochsOf, unitOf } = await import("/static/charts/chart-data.js");
     const model = await import("/static/job/axis/axis-model.js");
-    const { coursesOf, epochsOf, idleOf, positionsWithin, stepAt, timeAt, timesWithin, unitOf, wholeSpan } = model;
+    const { coursesOf, idleOf, positionsWithin, stepAt, timeAt, timesWithin, wholeSpan } = model;
     const interval = (category, started_at, seconds) => ({ category, started_at: iso(started_at), seconds });
     const iso = (seconds) => new Date(seconds * 1000).toISOString();
     const attempt = (number, begin, end, first, last) => ({
@@ -65,6 +66,7 @@ _COURSES = """async () => {
         }),
         unknown: [[], [[1, null]], [[1, 3]], [[9, 0], [5, 1]]].map(
             (points) => epochsOf({ steps: null, epochs: 4 }, points)),
+        printed: [1, 2.5].map(unitOf("epoch", epochsOf({ steps: null, epochs: 4 }, [[1, 1], [2, 2]])).ofStep),
         back: unitOf("epoch", [[0, 0], [30, 3]]).toStep(1.5),
         fallback: unitOf("epoch", null).by,
     };
@@ -106,6 +108,7 @@ def test_a_url_holds_the_view_and_nonsense_in_it_is_ignored(modules: Page) -> No
     assert found["steps"] == [0, 100, None, 90, None], "a clock that went back does no harm"
     assert found["times"] == [1020, 1125, 1130, None], "of the latest attempt that reached it"
     assert found["epochs"] == [[0.5, 1, 2.5, 3.5]] * 3, "by the job's length, or by metrics of steps or of whole epochs"
+    assert found["printed"] == [1, 2.5], "a script that prints its epochs and no steps counts by them"
     assert (found["unknown"], found["back"], found["fallback"]) == ([None] * 4, 15, "step")
     assert found["spans"] == [[0, 1140], [0, 100], [0, 2]]
     assert found["ranges"] == [[1000 + 40 / 9, 1125], [1000 + 40 * 85 / 90, 1130], None], (

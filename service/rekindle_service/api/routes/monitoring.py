@@ -103,6 +103,8 @@ class MetricsCollector(Collector):
         holding = self._state.store.holding()
         yield from _server(self._state)
         yield from _totals(self._state.store.totals())
+        _, held = self._state.store.lists.held(0, None)
+        yield GaugeMetricFamily("rekindle_jobs_held", "Queued jobs that start only when they are released", held)
         yield _slots(self._state, holding)
         readable = [job for job in holding if self._readable_by in (None, job.owner)]
         yield from _jobs(readable)

@@ -4,37 +4,65 @@
  * @import { MetricSeries } from "../shared/api-types.d.ts"
  * @typedef {MetricSeries["points"][number]} Point step, epoch, seconds since the epoch, value
  * @typedef {"step" | "epoch" | "time"} Axis
+ * @typedef {[step: number, epoch: number][]} Epochs which epoch begins after which step, both ascending; at least two
+ * @typedef {object} Unit of an axis
+ * @property {Axis} by
+ * @property {(step: number) => number} ofStep the position of a step, on an axis of steps or epochs
+ * @property {(position: number) => number} toStep
  */
 
-/**
- * Where on the axis each point is; null for one without an epoch.
- *
- * @param {Point[]} points of one attempt, ascending by step @param {Axis} axis
- * @param {number} origin of the time, in seconds since the epoch
- */
-export function positions(points, axis, origin) {
-  if (axis === "step") return points.map(([step]) => step);
-  if (axis === "time") return points.map(([, , at]) => at - origin);
-  return epochs(points);
+/** More epochs than any job has. */
+const MANY = 1e6;
+
+/** Between the two pairs next to `value`. @param {[number, number][]} pairs ascending @param {number} value */
+export function interpolated(pairs, value) {
+  const next = pairs.findIndex(([each]) => each >= value);
+  if (next <= 0) return pairs[next === 0 ? 0 : pairs.length - 1][1];
+  const [[x0, y0], [x1, y1]] = [pairs[next - 1], pairs[next]];
+  return x1 > x0 ? y0 + ((value - x0) / (x1 - x0)) * (y1 - y0) : y1;
 }
 
 /**
- * The epoch of each point with its completed part, as far as the first steps of the epochs show it.
+ * Which step each epoch begins after: by the length of the job where it reports that, else by the points of its metrics.
+ * The first point of an epoch is then its first step, or its last, where no epoch has more than one.
  *
- * @param {Point[]} points
+ * @param {{steps: number | null, epochs: number | null}} job @param {Point[]} points
+ * @returns {Epochs | null} null where too little is known
  */
-function epochs(points) {
-  /** @type {Map<number, number>} first step of each epoch */
-  const starts = new Map();
-  for (const [step, epoch] of points) if (epoch !== null && !starts.has(epoch)) starts.set(epoch, step);
-  const lengths = [...starts].map(([epoch, start]) => (starts.get(epoch + 1) ?? NaN) - start).filter((length) => length > 0);
-  const typical = lengths.length ? Math.max(...lengths) : NaN;
-  return points.map(([step, epoch]) => {
-    if (epoch === null) return null;
-    const start = starts.get(epoch) ?? step;
-    const length = (starts.get(epoch + 1) ?? start + typical) - start;
-    return length > 0 ? epoch + Math.min(1, (step - start) / length) : epoch;
-  });
+export function epochsOf({ steps, epochs }, points) {
+  if (steps && epochs) return [[0, 0], [MANY * steps, MANY * epochs]];
+  if (countedBy(points) === "epoch") return [[0, 0], [MANY, MANY]];
+  /** @type {Map<number, [first: number, last: number]>} */
+  const seen = new Map();
+  for (const [step, epoch] of points) {
+    if (epoch === null) continue;
+    const [first, last] = seen.get(epoch) ?? [step, step];
+    seen.set(epoch, [Math.min(first, step), Math.max(last, step)]);
+  }
+  const found = [...seen].sort(([one], [other]) => one - other);
+  if (found.length < 2) return null;
+  const atEnd = found.every(([, [first, last]]) => first === last);
+  return prolonged(found.map(([epoch, [first]]) => /** @type {Epochs[number]} */ (atEnd ? [first, epoch + 1] : [first - 1, epoch])));
+}
+
+/** Extended to the first step and beyond the last, by epochs as long as their neighbours. @param {Epochs} known @returns {Epochs | null} */
+function prolonged(known) {
+  const [first, last] = [lengthOf(known[0], known[1]), lengthOf(known[known.length - 2], known[known.length - 1])];
+  if (!(first > 0 && last > 0)) return null;
+  const [[step, epoch], [endStep, endEpoch]] = [known[0], known[known.length - 1]];
+  const before = Math.max(0, Math.min(epoch, step / first));
+  return [[step - before * first, epoch - before], ...known, [endStep + MANY * last, endEpoch + MANY]];
+}
+
+/** Steps of an epoch. @param {Epochs[number]} one @param {Epochs[number]} next */
+const lengthOf = ([s0, e0], [s1, e1]) => (s1 - s0) / (e1 - e0);
+
+/** @param {Axis} by @param {Epochs | null} epochs @returns {Unit} of steps where there shall be epochs and none are known */
+export function unitOf(by, epochs) {
+  const same = (/** @type {number} */ value) => value;
+  if (by !== "epoch" || !epochs) return { by: by === "time" ? "time" : "step", ofStep: same, toStep: same };
+  const toStep = (/** @type {number} */ epoch) => Number(interpolated(epochs.map(([each, at]) => [at, each]), epoch).toFixed(6));
+  return { by, ofStep: (step) => interpolated(epochs, step), toStep };
 }
 
 /** @param {Axis} axis @param {string} since what time is measured from, in words @returns {import("./chart-frame.js").Content["x"]} */

@@ -10,7 +10,7 @@
  * @property {boolean} [dash]
  * @property {boolean} [faded]
  * @property {(index: number) => string} [describe] a point in words, where its y does not say enough
- * @typedef {{x: number, label: string, kind: string}} Mark a vertical line; kinds: attempt, snapshot, failure
+ * @typedef {{x: number, label: string, kind: string}} Mark a vertical line; kinds: attempt, failure
  * @typedef {{from: number, to: number, shown: number}} Idle a stretch that is drawn as if it were `shown` long
  * @typedef {object} Content
  * @property {Series[]} series
@@ -35,11 +35,11 @@ const REACH = 12;
 
 /**
  * @param {Content} content @param {Range | null} range of x that is shown; null for all
- * @param {{width: number, height: number, left?: number}} size in pixels; left: of the value axis, measured where not given
+ * @param {{width: number, height: number}} size in pixels
  * @param {(text: string) => number} measure width of a text, in pixels
  * @returns {Frame}
  */
-export function frameOf(content, range, { width, height, left }, measure) {
+export function frameOf(content, range, { width, height }, measure) {
   const [min, max] = range ?? xSpan(content);
   const log = content.y?.log ?? false;
   const [low, high] = ySpan(content, min, max, log);
@@ -48,7 +48,7 @@ export function frameOf(content, range, { width, height, left }, measure) {
   const rows = Math.floor((bottom - top) / PIXELS_PER_TICK.y);
   const yTicks = log ? logTicks(low, high, Math.max(2, rows)) : axisTicks("number", low, high, rows);
   withUnit(yTicks, content.y?.unit);
-  const start = left ?? Math.ceil(Math.max(28, ...yTicks.map(({ label }) => measure(label)))) + 8;
+  const start = Math.ceil(Math.max(28, ...yTicks.map(({ label }) => measure(label)))) + 8;
   const xTicks = axisTicks(content.x.kind, min, max, Math.floor((width - start) / PIXELS_PER_TICK.x), content.x.idle);
   const x = { min, max, from: start, to: Math.max(start + 1, width - MARGIN.right), log: false, idle: content.x.idle };
   return { width, height, x, y: { min: low, max: high, from: bottom, to: top, log }, xTicks, yTicks };

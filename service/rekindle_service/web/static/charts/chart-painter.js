@@ -1,5 +1,5 @@
 /**
- * A line chart on a canvas: axes, marks and curves; and above them the cursor or the range that is being chosen.
+ * A line chart on a canvas: axes, marks and curves; and above them the cursor.
  *
  * Text is painted as pixels: nothing in it is interpreted, whatever a name has.
  *
@@ -13,9 +13,6 @@ const LINE_WIDTH = 1.75;
 const DASH = [2, 3];
 const FADED = 0.35;
 const DOT = 2.5;
-/** @type {Record<string, string>} CSS variables by kind of mark */
-const MARK_COLOURS = { snapshot: "--calm", failure: "--bad" };
-const MARK_COLOUR = "--faint";
 
 /** @param {CanvasRenderingContext2D} context @param {Content} content @param {Frame} frame @param {Resolve} resolve */
 export function paintChart(context, content, frame, resolve) {
@@ -69,7 +66,7 @@ function paintMarkLines(context, { marks = [] }, { x, y }, resolve) {
   context.lineWidth = 1;
   for (const { x: at, kind } of marks) {
     const left = Math.round(pixelOf(x, at)) + 0.5;
-    context.strokeStyle = resolve(MARK_COLOURS[kind] ?? MARK_COLOUR);
+    context.strokeStyle = resolve(kind === "failure" ? "--bad" : "--faint");
     line(context, left, y.to, left, y.from);
   }
   context.setLineDash([]);
@@ -120,14 +117,6 @@ export function paintCursor(context, { series }, frame, at, resolve) {
     context.fillStyle = resolve(each.colour ?? "--accent");
     dot(context, [pixelOf(frame.x, /** @type {number} */ (each.x[index])), pixelOf(frame.y, /** @type {number} */ (each.y[index]))]);
   }
-}
-
-/** The range that is being chosen. @param {CanvasRenderingContext2D} context @param {Frame} frame @param {number} from pixel @param {number} to pixel @param {Resolve} resolve */
-export function paintSelection(context, { y }, from, to, resolve) {
-  context.fillStyle = resolve("--accent");
-  context.globalAlpha = 0.15;
-  context.fillRect(Math.min(from, to), y.to, Math.abs(to - from), y.from - y.to);
-  context.globalAlpha = 1;
 }
 
 /** @param {CanvasRenderingContext2D} context @param {number} x1 @param {number} y1 @param {number} x2 @param {number} y2 */

@@ -11,7 +11,7 @@
  */
 import { byId } from "../shared/dom.js";
 import { count } from "../shared/format.js";
-import { axisOf, bestPoint, countedBy, pointText, positions, smoothed, valuesOf } from "./chart-data.js";
+import { axisOf, bestPoint, countedBy, epochsOf, pointText, smoothed, unitOf, valuesOf } from "./chart-data.js";
 import { ChartGrid } from "./chart-grid.js";
 import { MetricPicker } from "./metric-picker.js";
 
@@ -24,6 +24,8 @@ export class MultiJobCharts {
   #source = { names: [], goal: () => null, rows: new Map(), read: async () => [] };
   /** @type {Curve[]} */
   #curves = [];
+  /** By job, null where too little is known of them. @type {Map<string, import("./chart-data.js").Epochs | null>} */
+  #epochs = new Map();
   #requests = 0;
   /** Step from which the jobs differ, to be set before they are drawn. @type {number | null} */
   parting = null;
@@ -46,6 +48,8 @@ export class MultiJobCharts {
     const curves = chosen.length ? await this.#source.read(chosen) : [];
     if (request !== this.#requests) return; // other metrics or jobs were chosen meanwhile
     this.#curves = curves;
+    const byJob = [...Map.groupBy(curves, ({ job }) => job)];
+    this.#epochs = new Map(byJob.map(([job, own]) => [job, epochsOf({ steps: null, epochs: null }, own.flatMap(({ points }) => points))]));
     this.draw();
   }
 
@@ -65,7 +69,7 @@ export class MultiJobCharts {
   /** @param {Curve[]} curves @returns {import("./chart-frame.js").Mark[]} */
   #marks([first]) {
     const point = first?.points.findIndex(([step]) => this.parting !== null && step >= this.parting) ?? -1;
-    const x = point < 0 ? null : positions(first.points, this.#picker.style.axis, first.points[0][2])[point];
+    const x = point < 0 ? null : this.#positions(first)[point];
     return x === null ? [] : [{ x, label: `differ at step ${count(this.parting)}`, kind: "failure" }];
   }
 
@@ -83,13 +87,21 @@ export class MultiJobCharts {
   }
 
   /** None for a hidden row. @param {Curve} curve @returns {import("./chart-frame.js").Series[]} */
-  #series({ job, points }) {
+  #series(curve) {
+    const { job, points } = curve;
     const row = this.#source.rows.get(job) ?? 0;
     const { name, colour, isHidden, isFaded } = this.#view.look(row);
     if (isHidden) return [];
     const { axis, smoothing } = this.#picker.style;
     const y = smoothed(valuesOf(points), smoothing);
     const describe = (/** @type {number} */ index) => pointText(points[index], y[index], axis, countedBy(points));
-    return [{ name, x: positions(points, axis, points[0][2]), y, colour, width: this.#view.highlighted === row ? 3 : 1.5, faded: isFaded, describe }];
+    return [{ name, x: this.#positions(curve), y, colour, width: this.#view.highlighted === row ? 3 : 1.5, faded: isFaded, describe }];
+  }
+
+  /** Where on the axis each point is; null where its epoch is not known. @param {Curve} curve */
+  #positions({ job, points }) {
+    const { axis } = this.#picker.style;
+    const { by, ofStep } = unitOf(axis, this.#epochs.get(job) ?? null);
+    return points.map(([step, , at]) => (by === "time" ? at - points[0][2] : by === axis ? ofStep(step) : null));
   }
 }

@@ -12,7 +12,7 @@ import { ResultCharts } from "../results/result-charts.js";
 import { bestValue, listen, sortHeading, swatch } from "../results/row-parts.js";
 import { RowView, bestRows } from "../results/row-view.js";
 import { call, compareUrl, isNotFound, jobUrl, MAX_COMPARED, messageOf } from "../shared/api.js";
-import { byId, h, patchChildren, setText } from "../shared/dom.js";
+import { byId, h, patchChildren, setOptions, setText } from "../shared/dom.js";
 import { NONE, count, duration, outOf, percent, secondsBetween, significant, speed } from "../shared/format.js";
 import { compareParameters, parametersOf } from "../shared/job-parameters.js";
 import { badge, hasEnded, stateWord } from "../shared/job-state.js";
@@ -187,8 +187,7 @@ function showDiff(found) {
 async function offerJobs(ids) {
   const { items } = await call("GET /jobs", { limit: MAX_OFFERED });
   const others = items.filter(({ id }) => !ids.includes(id));
-  patchChildren(add, [new Option("Add a job …", ""), ...others.map((job) => new Option(`#${job.number} ${job.name}`, job.id))]);
-  add.value = "";
+  setOptions(add, [["", "Add a job …"], ...others.map((job) => [job.id, `#${job.number} ${job.name}`])], "");
   add.disabled = others.length === 0 || ids.length >= MAX_COMPARED;
 }
 
@@ -206,11 +205,10 @@ function draw() {
   const dimensions = [...parameters.filter(({ differs }) => differs), ...results];
   view.paint(dimensions, compared.map(({ job }) => `#${job.number} ${job.name}`));
   const order = view.order([...parameters, ...results], compared.length);
-  const jobs = compared.map(({ job }) => job);
-  showJobs(byId("compared-jobs"), jobs, order, view, (index) => choose(chosenKeys().filter((each) => each !== compared[index].key)));
-  showLines(byId("parameters"), showEqual.checked ? parameters : parameters.filter(({ differs }) => differs), order, view);
-  showLines(byId("results"), results, order, view);
-  restyleTable(byId("compared"), view);
+  showJobs(order);
+  showLines(byId("parameters"), showEqual.checked ? parameters : parameters.filter(({ differs }) => differs), order);
+  showLines(byId("results"), results, order);
+  restyleTable();
   byId("compared").classList.toggle("whole", showEqual.checked);
   byId("compared").classList.toggle("many", compared.length > FEW);
   resultCharts.show(dimensions, compared.length);
@@ -219,7 +217,7 @@ function draw() {
 
 /** The user points at another job. */
 function restyle() {
-  restyleTable(byId("compared"), view);
+  restyleTable();
   resultCharts.restyle();
   curves.draw();
 }
@@ -260,18 +258,16 @@ byId("nothing-command").replaceChildren(h("code", {}, `${location.origin}/compar
 
 // --- compare table: The comparison of jobs as a table: a column for each job, a line for each parameter or result.
 
-/**
- * @param {HTMLElement} head @param {Job[]} jobs @param {number[]} order of their columns @param {RowView} view
- * @param {(index: number) => void} remove
- */
-function showJobs(head, jobs, order, view, remove) {
+/** @param {number[]} order of their columns */
+function showJobs(order) {
   const corner = h("th", { scope: "col" }, h("span", { class: "hidden" }, "Parameter or result"));
-  patchChildren(head, [h("tr", {}, corner, ...order.map((index) => heading(jobs[index], index, view, () => remove(index))))]);
+  patchChildren(byId("compared-jobs"), [h("tr", {}, corner, ...order.map((index) => heading(compared[index], index)))]);
 }
 
-/** @param {Job} job @param {number} index @param {RowView} view @param {() => void} onclick */
-function heading(job, index, view, onclick) {
+/** @param {Compared} compared @param {number} index */
+function heading({ key, job }, index) {
   const { id, number, name } = job;
+  const onclick = () => choose(chosenKeys().filter((each) => each !== key));
   const link = h("a", { href: jobUrl(id), title: name, "data-focus": `job-${id}-${index}` }, h("bdi", {}, name));
   const label = `Remove ${name} from the comparison`;
   const remove = h("button", { type: "button", class: "quiet", "aria-label": label, "data-focus": `remove-${id}-${index}`, onclick }, "Remove");
@@ -279,8 +275,8 @@ function heading(job, index, view, onclick) {
   return h("th", { scope: "col", "data-row": index, class: view.look(index).isHidden && "job-hidden" }, swatch(view, index), " ", link, below);
 }
 
-/** @param {HTMLElement} body @param {ComparedLine[]} lines @param {number[]} order of the columns @param {RowView} view */
-function showLines(body, lines, order, view) {
+/** @param {HTMLElement} body @param {ComparedLine[]} lines @param {number[]} order of the columns */
+function showLines(body, lines, order) {
   const nothing = order.length > 1 ? "The jobs have the same parameters." : "Add a second job to compare with.";
   const cell = (/** @type {ComparedLine} */ { texts, best }, /** @type {number} */ job) =>
     h("td", { "data-row": job }, best.includes(job) ? bestValue(texts[job]) : texts[job] ? h("bdi", {}, texts[job]) : NONE);
@@ -289,7 +285,7 @@ function showLines(body, lines, order, view) {
   patchChildren(body, lines.length ? lines.map(row) : [h("tr", {}, h("td", { colspan: order.length + 1, class: "muted" }, nothing))]);
 }
 
-/** Mark the column of the job that the user points at. @param {HTMLElement} table @param {RowView} view */
-function restyleTable(table, view) {
-  for (const cell of table.querySelectorAll("[data-row]")) cell.classList.toggle("pointed", Number(cell.getAttribute("data-row")) === view.highlighted);
+/** Mark the column of the job that the user points at. */
+function restyleTable() {
+  for (const cell of byId("compared").querySelectorAll("[data-row]")) cell.classList.toggle("pointed", Number(cell.getAttribute("data-row")) === view.highlighted);
 }

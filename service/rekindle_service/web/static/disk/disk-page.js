@@ -4,7 +4,7 @@
  * @import { DiskUsage, JobUsage, PruneItem } from "../shared/api-types.d.ts"
  */
 import { mayChange } from "../shared/account.js";
-import { call, jobUrl, messageOf, warn } from "../shared/api.js";
+import { call, jobUrl, messageOf } from "../shared/api.js";
 import { ConfirmDialog } from "../shared/confirm-dialog.js";
 import { byId, h, setText } from "../shared/dom.js";
 import { NONE, ago, bytes, count, counted } from "../shared/format.js";
@@ -145,7 +145,10 @@ byId("prune").addEventListener("submit", (event) => {
   byId("plan").hidden = false;
   plan(rules()).catch((error) => setText(byId("plan-sentence"), messageOf(error)));
 });
-byId("retry").addEventListener("click", () => void call("POST /disk/retry-deletions").then(refresh).catch(warn("the deletions")));
+byId("retry").addEventListener("click", () => {
+  setText(byId("retry-error"), "");
+  call("POST /disk/retry-deletions").then(refresh).catch((error) => setText(byId("retry-error"), messageOf(error)));
+});
 byId("more").addEventListener("click", () => {
   shownJobs += PAGE_JOBS;
   refreshing.now();

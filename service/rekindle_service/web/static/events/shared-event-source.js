@@ -148,8 +148,9 @@ export class SharedEventSource {
   /** @param {MessagePort} port @param {{type: string, subscription?: Subscription}} message */
   #receive(port, message) {
     if (message.type === "subscribe" && message.subscription) {
+      const { job } = message.subscription;
       const before = this.#tabs.get(port);
-      const live = before !== undefined && before.live && before.subscription.job === message.subscription.job;
+      const live = before !== undefined && before.live && (job === null || job === before.subscription.job);
       this.#tabs.set(port, { subscription: message.subscription, live });
       this.#schedule(SUBSCRIBE_DELAY_MS);
     } else if (message.type === "leave") {

@@ -3,7 +3,7 @@
  *
  * @import { BuiltIn, ExperimentSummary } from "../shared/api-types.d.ts"
  */
-import { call, experimentUrl, warn } from "../shared/api.js";
+import { call, experimentUrl, filterUrl, warn } from "../shared/api.js";
 import { ConfirmDialog, field } from "../shared/confirm-dialog.js";
 import { byId, h, patchChildren } from "../shared/dom.js";
 import { count, counted, localTime } from "../shared/format.js";
@@ -48,7 +48,7 @@ function row(experiment) {
     h("th", { scope: "row" }, h("a", { href: experimentUrl(id), "data-focus": `experiment-${id}` }, h("bdi", {}, name))),
     h("td", { class: "minor" }, h("bdi", {}, title)),
     h("td", {}, h("span", { class: "jobs-of" }, ...Object.entries(states).map(([state, jobs]) => h("span", {}, `${count(jobs)} `, badge(state))))),
-    h("td", { class: "minor" }, h("a", { href: `/?experiment=${encodeURIComponent(id)}`, "data-focus": `jobs-${id}` }, counted(jobs, "job"))),
+    h("td", { class: "minor" }, h("a", { href: filterUrl(`experiment:${id}`), "data-focus": `jobs-${id}` }, counted(jobs, "job"))),
     h("td", { class: "muted minor" }, h("time", { datetime: createdAt }, localTime(createdAt))),
     h("td", {}, h("span", { class: "actions" }, ...actions.buttons(experiment))),
   );
@@ -64,27 +64,26 @@ function turnPage(to) {
 
 byId("older").addEventListener("click", () => turnPage(next));
 byId("latest").addEventListener("click", () => turnPage(null));
-showBuiltIns(dialog).catch(warn("the built-in experiments"));
+showBuiltIns().catch(warn("the built-in experiments"));
 
 // --- builtin list: The built-in experiments, each with a button that starts it.
 
-/** @param {ConfirmDialog} dialog of the page */
-async function showBuiltIns(dialog) {
+async function showBuiltIns() {
   const { items } = await call("GET /experiments/builtin");
   const names = [...new Set(items.map(({ name }) => name))];
-  byId("builtin-list").replaceChildren(...names.map((name) => item(items.filter((each) => each.name === name), dialog)));
+  byId("builtin-list").replaceChildren(...names.map((name) => item(items.filter((each) => each.name === name))));
   byId("builtins").hidden = false;
 }
 
-/** @param {BuiltIn[]} sizes of one experiment @param {ConfirmDialog} dialog */
-function item(sizes, dialog) {
+/** @param {BuiltIn[]} sizes of one experiment */
+function item(sizes) {
   const [{ name, title }] = sizes;
-  const start = h("button", { type: "button", "data-needs": "submit", "aria-label": `Start ${name}`, onclick: () => confirm(sizes, dialog) }, "Start");
+  const start = h("button", { type: "button", "data-needs": "submit", "aria-label": `Start ${name}`, onclick: () => confirm(sizes) }, "Start");
   return h("li", {}, start, h("strong", {}, name), h("span", { class: "muted" }, title));
 }
 
-/** @param {BuiltIn[]} sizes @param {ConfirmDialog} dialog */
-function confirm(sizes, dialog) {
+/** @param {BuiltIn[]} sizes */
+function confirm(sizes) {
   const [{ name, title }] = sizes;
   const size = h("select", {}, ...sizes.map((each) => new Option(`${each.size}: ${counted(each.jobs, "job")}`, each.size)));
   const args = h("input", { autocomplete: "off", spellcheck: "false", placeholder: "--epochs 20" });
@@ -95,7 +94,7 @@ function confirm(sizes, dialog) {
     fields: [field("Size", "size", size), field("Arguments", "args", args)],
     yes: "Start",
     run: async (chosen) => {
-      const body = { builtin: name, size: String(chosen.get("size")), args: split(String(chosen.get("args"))) };
+      const body = { builtin: name, size: /** @type {"small" | "full"} */ (chosen.get("size")), args: split(String(chosen.get("args"))) };
       location.assign(experimentUrl((await call("POST /experiments", {}, body)).id));
     },
   });

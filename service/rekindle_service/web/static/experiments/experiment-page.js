@@ -10,7 +10,7 @@ import { ResultCharts } from "../results/result-charts.js";
 import { listen, bestValue, sortHeading, swatch } from "../results/row-parts.js";
 import { RowView } from "../results/row-view.js";
 import { valueText } from "../results/value-axis.js";
-import { call, isNotFound, jobUrl } from "../shared/api.js";
+import { call, filterUrl, isNotFound, jobUrl } from "../shared/api.js";
 import { ConfirmDialog } from "../shared/confirm-dialog.js";
 import { byId, copyText, h, patchChildren, setText } from "../shared/dom.js";
 import { bytes, count, localTime, NONE, counted, duration, significant } from "../shared/format.js";
@@ -43,25 +43,25 @@ function rowNames({ parameters, rows }) {
   return rows.map((row, index) => known[index].map((key) => `${shownKey(key)} ${valueText(row.parameters[key])}`).join(", ") || `row ${index + 1}`);
 }
 
-/** @param {Experiment} experiment @param {Dimension[]} dimensions @param {RowView} view */
-function showTable(experiment, dimensions, view) {
+/** @param {Experiment} experiment @param {Dimension[]} dimensions */
+function showTable(experiment, dimensions) {
   const { parameters, measures, rows } = experiment;
   const corner = h("th", { scope: "col" }, h("span", { class: "hidden" }, "Colour"));
   const headings = [...parameters.map((key) => sortHeading(view, shownKey(key))), ...[...measures, TIME].map((name) => sortHeading(view, name, "value"))];
   patchChildren(byId("results-head"), [h("tr", {}, corner, ...headings, h("th", { scope: "col" }, "Jobs"))]);
   const order = view.order(dimensions, rows.length);
-  patchChildren(byId("results-body"), order.slice(0, MAX_ROWS).map((row) => rowNode(experiment, dimensions, row, view)));
+  patchChildren(byId("results-body"), order.slice(0, MAX_ROWS).map((row) => rowNode(experiment, dimensions, row)));
   const rest = order.length - MAX_ROWS;
   setText(byId("results-rest"), rest > 0 ? `… and ${counted(rest, "more row")}: sort by a column to see others.` : "");
 }
 
-/** Mark the row that the user points at. @param {RowView} view */
-function restyleTable(view) {
+/** Mark the row that the user points at. */
+function restyleTable() {
   for (const row of byId("results-body").children) row.classList.toggle("highlighted", Number(row.getAttribute("data-row")) === view.highlighted);
 }
 
-/** @param {Experiment} experiment @param {Dimension[]} dimensions @param {number} index @param {RowView} view */
-function rowNode({ parameters, measures, rows, trials }, dimensions, index, view) {
+/** @param {Experiment} experiment @param {Dimension[]} dimensions @param {number} index */
+function rowNode({ parameters, measures, rows, trials }, dimensions, index) {
   const row = rows[index];
   const results = dimensions.slice(parameters.length, parameters.length + measures.length);
   return h(
@@ -138,15 +138,15 @@ function draw() {
   if (!experiment) return;
   const dimensions = dimensionsOf(experiment);
   view.paint(dimensions, rowNames(experiment));
-  showTable(experiment, dimensions, view);
-  restyleTable(view);
+  showTable(experiment, dimensions);
+  restyleTable();
   resultCharts.show(dimensions, experiment.rows.length);
   curves.draw();
 }
 
 /** The user points at another row. */
 function restyle() {
-  restyleTable(view);
+  restyleTable();
   resultCharts.restyle();
   curves.draw();
 }
@@ -159,7 +159,7 @@ function show(experiment) {
   setText(byId("experiment-number"), `#${experiment.number}`);
   setText(byId("experiment-title"), experiment.title);
   setText(byId("experiment-states"), Object.entries(experiment.states).map(([state, jobs]) => `${count(jobs)} ${state}`).join(", "));
-  byId("job-list", HTMLAnchorElement).href = `/?experiment=${encodeURIComponent(experiment.id)}`;
+  byId("job-list", HTMLAnchorElement).href = filterUrl(`experiment:${experiment.id}`);
   document.title = `${experiment.name} · ${experiment.over ? "finished" : "running"} · rekindle`;
   byId("winner").hidden = experiment.best_command === null;
   setText(byId("winner-text"), experiment.result.text);

@@ -1,9 +1,10 @@
 /**
  * The card of a job that has ended: its best metrics and checkpoint, the faults it survived, and how to run it again.
  *
- * @import { AttemptPublic as Attempt, JobPublic as Job, MetricSeries, SnapshotList as Listing, TimeBreakdown } from "../shared/api-types.d.ts"
+ * @import { AttemptPublic as Attempt, JobPublic as Job, SnapshotList as Listing, TimeBreakdown } from "../shared/api-types.d.ts"
  */
-import { countedBy } from "../charts/chart-data.js";
+import { bestPoint, countedBy } from "../charts/chart-data.js";
+import { MetricStore, resumeSteps } from "../charts/metric-store.js";
 import { call, warn } from "../shared/api.js";
 import { byId, copyText, h, patchChildren } from "../shared/dom.js";
 import { count, counted, duration, significant } from "../shared/format.js";
@@ -34,12 +35,12 @@ export function showEnd(job) {
 /** @param {Job} job */
 async function draw(job) {
   const id = { job_id: job.id };
-  const [best, { items: attempts }, time, snapshots] = await Promise.all([
-    bestTexts(job),
+  const [{ items: attempts }, time, snapshots] = await Promise.all([
     call("GET /jobs/{job_id}/attempts", id),
     call("GET /jobs/{job_id}/time", id),
     call("GET /jobs/{job_id}/snapshots", id),
   ]);
+  const best = await bestTexts(job, attempts);
   if (shown !== job.ended_at) return;
   const command = submitCommand(job);
   const copied = h("output", { class: "muted" });
@@ -56,32 +57,25 @@ async function draw(job) {
   byId("end-card").hidden = false;
 }
 
-/** "loss 0.031 at step 480 (from the output)", by what the names suggest. @param {Job} job */
-async function bestTexts({ id, snapshot: { monitor } }) {
+/**
+ * "loss 0.031 at step 480 (from the output)", by what the names suggest. Values of steps that were lost do not count.
+ *
+ * @param {Job} job @param {Attempt[]} attempts
+ */
+async function bestTexts({ id, snapshot: { monitor } }, attempts) {
   const { items: names } = await call("GET /jobs/{job_id}/metrics/names", { job_id: id });
   const monitored = monitor?.replace(/^-/, "");
   const order = (/** @type {string} */ name) => (name === monitored ? 0 : VALIDATION.test(name) ? 1 : 2);
   const chosen = names.filter(({ name, goal }) => name === monitored || (goal !== null && !COST.test(name)));
   chosen.sort((one, other) => order(one.name) - order(other.name)).splice(MAX_BEST);
   if (!chosen.length) return [];
-  const { items: series } = await call("GET /jobs/{job_id}/metrics", { job_id: id, name: chosen.map(({ name }) => name) });
+  const store = new MetricStore();
+  store.load((await call("GET /jobs/{job_id}/metrics", { job_id: id, name: chosen.map(({ name }) => name) })).items);
   return chosen.flatMap(({ name, goal, printed }) => {
-    const found = series.filter((each) => each.name === name);
-    const best = bestOf(found, (name === monitored ? monitor?.startsWith("-") : goal === "min") ? -1 : 1);
-    return best ? [`${name} ${significant(best.value)} at ${countedBy(found.flatMap(({ points }) => points))} ${count(best.step)}${printed ? " (from the output)" : ""}`] : [];
+    const points = store.parts(name, resumeSteps(attempts)).flatMap(({ kept }) => kept);
+    const best = bestPoint(points, name !== monitored ? goal : monitor?.startsWith("-") ? "min" : "max");
+    return best ? [`${name} ${significant(best[3] ?? NaN)} at ${countedBy(points)} ${count(best[0])}${printed ? " (from the output)" : ""}`] : [];
   });
-}
-
-/** Values of steps that were lost do not count. @param {MetricSeries[]} series of one metric, by attempt @param {1 | -1} sign 1: high values are better */
-export function bestOf(series, sign) {
-  /** @type {{step: number, value: number} | null} */
-  let best = null;
-  let end = Infinity;
-  for (const { points } of series.toReversed()) {
-    for (const [step, , , value] of points) if (value !== null && step < end && (!best || sign * value > sign * best.value)) best = { step, value };
-    end = Math.min(end, points[0]?.[0] ?? end);
-  }
-  return best;
 }
 
 /** Leads to the list of snapshots: of the best one, else of the latest. @param {Job} job @param {Listing} snapshots */

@@ -62,7 +62,7 @@ export class JobButtons {
 
   constructor() {
     for (const [button, action] of Object.entries(ACTIONS)) byId(button).addEventListener("click", () => this.#confirm(action));
-    void me.then(() => this.#job && this.show(this.#job), () => undefined);
+    void me.then(() => this.#job && this.show(this.#job));
   }
 
   /** @param {Job} job */

@@ -2,11 +2,11 @@
  * Charts of a job's metrics: the chosen ones, with one curve per attempt, kept up to date by the event stream.
  *
  * @import { AttemptPublic as Attempt, MetricName } from "../shared/api-types.d.ts"
+ * @import { Unit } from "../charts/chart-data.js"
  * @import { ChartStyle } from "../charts/metric-picker.js"
  * @import { Part } from "../charts/metric-store.js"
  * @import { Mark, Series } from "../charts/chart-frame.js"
  * @import { LineChart } from "../charts/line-chart.js"
- * @import { Unit } from "./axis/axis-model.js"
  * @import { TimeAxis } from "./axis/time-axis.js"
  */
 import { asCsv, bestPoint, countedBy, missingValues, pointText, smoothed, valuesOf } from "../charts/chart-data.js";

@@ -285,7 +285,7 @@ function showAttempts(attempts) {
   const [latest, wasKnown] = [attempts.at(-1), isStartKnown];
   isStartKnown = !latest || latest.number === 1 || latest.ended_at !== null || latest.resumed_from_step !== null || latest.resumed_from_path !== null;
   if (isStartKnown && !wasKnown) void refetch(() => story.refresh());
-  maxWorldSize = Math.max(...attempts.map(({ world_size }) => world_size ?? 0), 0);
+  maxWorldSize = Math.max(...attempts.map(({ world_size }) => world_size), 0);
   offerLogs();
   showAttemptList(attempts, (number) => void story.choose(number));
   charts.setAttempts(attempts);

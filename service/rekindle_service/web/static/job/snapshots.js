@@ -62,7 +62,7 @@ export class SnapshotList {
     return h(
       "li",
       {},
-      h("div", { class: "snapshot-head" }, h("strong", {}, `Step ${count(step)}`), h("span", { class: "snapshot-marks" }, ...marks)),
+      h("div", { class: "snapshot-head" }, h("strong", {}, `Step ${count(step)}`), h("span", {}, ...marks)),
       h("p", { class: "muted" }, `${facts.join(" · ")} · `, timeNode(createdAt)),
       h(
         "div",

@@ -8,7 +8,7 @@ import { CHOSEN, colourOf } from "../charts/palette.js";
 import { call, warn } from "../shared/api.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
 import { percent } from "../shared/format.js";
-import { everySecond, latestWins } from "../shared/timing.js";
+import { every, latestWins } from "../shared/timing.js";
 
 const REFRESH_SECONDS = 5;
 /** In the order of a step. */
@@ -16,17 +16,15 @@ const PHASES = /** @type {const} */ (["data", "copy", "forward", "backward", "co
 
 export class StepTimesStrip {
   #fetch;
-  #age = 0;
   isLive = false;
 
   /** @param {string} jobId */
   constructor(jobId) {
     this.#fetch = latestWins(() => call("GET /jobs/{job_id}/step-times", { job_id: jobId }), draw);
-    everySecond(() => ++this.#age >= REFRESH_SECONDS && this.isLive && void this.refresh());
+    every(REFRESH_SECONDS, () => this.isLive && void this.refresh());
   }
 
   async refresh() {
-    this.#age = 0;
     await this.#fetch().catch(warn("what steps are spent on"));
   }
 }

@@ -3,7 +3,7 @@
  *
  * @import { Source } from "./log-window.js"
  */
-import { byId, patchChildren, setText } from "../shared/dom.js";
+import { byId, setOptions, setText } from "../shared/dom.js";
 
 export class LogChoice {
   #rank = byId("log-rank", HTMLSelectElement);
@@ -88,7 +88,7 @@ export class LogChoice {
   setRanks(current, max) {
     const chosen = this.#rank.value;
     const numbers = Array.from({ length: Math.max(current, max) }, (_, rank) => rank);
-    fill(this.#rank, numbers.map((rank) => [String(rank), `Rank ${rank}${rank < current ? "" : " (earlier)"}`]));
+    setOptions(this.#rank, numbers.map((rank) => [String(rank), `Rank ${rank}${rank < current ? "" : " (earlier)"}`]));
     return chosen !== "" && chosen !== this.#rank.value;
   }
 
@@ -96,7 +96,7 @@ export class LogChoice {
   setLatest(latest) {
     this.latest = latest;
     const numbers = Array.from({ length: latest }, (_, index) => String(latest - index));
-    fill(this.#attempt, [["", "Latest attempt"], ...numbers.map((number) => [number, `Attempt ${number}`])]);
+    setOptions(this.#attempt, [["", "Latest attempt"], ...numbers.map((number) => [number, `Attempt ${number}`])]);
   }
 
   #disable() {
@@ -110,17 +110,6 @@ const allRanks = (view) => view === "ranks" || view === "all";
 
 /** @param {string} view */
 const bothStreams = (view) => view === "streams" || view === "all";
-
-/**
- * Give `select` these options, keeping the choice where it still exists.
- *
- * @param {HTMLSelectElement} select @param {string[][]} options value and label
- */
-function fill(select, options) {
-  const chosen = select.value;
-  patchChildren(select, options.map(([value, label]) => new Option(label, value)));
-  if (options.some(([value]) => value === chosen)) select.value = chosen;
-}
 
 // --- log follow: The button that follows the output, where there may be any; a log that gets none has an end to go
 // to.

@@ -134,6 +134,8 @@ export class MergedLog {
     clearTimeout(this.#timer);
     this.#lines.replaceChildren();
     this.#unfinished.replaceChildren();
+    this.#cursors = { next: null, previous: null };
+    this.#hasOlder = this.#hasNewer = this.#ended = false;
     this.#isOpening = this.#choice !== null;
     if (!this.#choice) return;
     this.#lines.setAttribute("aria-busy", "true");
@@ -224,9 +226,10 @@ export class MergedLog {
   }
 
   async #poll() {
-    if (!document.hidden && !this.#ended && this.#following) {
+    if (!document.hidden && !this.#ended && this.#following && !this.#isOpening) {
       this.#hasNewer = true;
-      await this.#loadMore("newer");
+      if (this.#cursors.next) await this.#loadMore("newer");
+      else await this.#load({ before: "end" }); // nothing has been read: the log was empty, or the request failed
     }
     this.#pollSoon();
   }

@@ -8,7 +8,7 @@
 import { ChartGrid } from "../charts/chart-grid.js";
 import { colourOf } from "../charts/palette.js";
 import { me } from "../shared/account.js";
-import { call, jobUrl, warn } from "../shared/api.js";
+import { call, jobUrl } from "../shared/api.js";
 import { ConfirmDialog, field } from "../shared/confirm-dialog.js";
 import { byId, h, setText, KeyedChildren } from "../shared/dom.js";
 import { bytes, count, NONE, percent } from "../shared/format.js";
@@ -21,7 +21,7 @@ import { kindLabel, linkedSlots, otherJobs, slotText, topologySentence } from ".
 const body = byId("devices");
 const dialog = new ConfirmDialog();
 let mayChange = false;
-me.then(({ scope }) => (mayChange = scope === "admin")).catch(warn("your permissions"));
+void me.then(({ scope }) => (mayChange = scope === "admin"));
 
 /** @type {KeyedChildren<{device: Device, slot: Slot | undefined}, DeviceRow>} */
 const rows = new KeyedChildren(body, ({ device }) => device.name, ({ device }) => new DeviceRow(device.name));

@@ -5,12 +5,11 @@
  *
  * @import { DevicePublic as Slot, Devices, OwnerShare, Queue } from "../shared/api-types.d.ts"
  */
-import { call, jobUrl } from "../shared/api.js";
+import { call, filterUrl, jobUrl } from "../shared/api.js";
 import { byId, h, KeyedChildren, patchChildren, setText } from "../shared/dom.js";
 import { count, counted, percent } from "../shared/format.js";
 import { setFill } from "../shared/job-state.js";
 import { otherJobs, slotText, topologySentence } from "../shared/slots.js";
-import { filterUrl } from "./filter-line.js";
 
 /** @type {KeyedChildren<{kind: string, slots: Slot[], links: Devices["links"]}, KindView>} */
 const views = new KeyedChildren(byId("slots"), ({ kind }) => kind, ({ kind }) => new KindView(kind));

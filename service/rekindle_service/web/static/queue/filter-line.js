@@ -14,11 +14,6 @@ const VIEWS = [
   ["Ended", "state:ended"],
   ["Archived", "is:archived"],
 ];
-/** What older links have in place of a line. */
-const OLD = ["state", "owner", "experiment"];
-
-/** The page with this line. @param {string} line */
-export const filterUrl = (line) => `/?q=${encodeURIComponent(line)}`;
 
 const savedViews = () => rememberedTexts(KEY);
 
@@ -98,8 +93,7 @@ export class FilterLine {
 
   #read() {
     const query = new URLSearchParams(location.search);
-    const old = OLD.filter((name) => query.get(name)).map((name) => `${name}:${query.get(name)}`);
-    this.#input.value = [...old, query.get("q")].filter(Boolean).join(" ");
+    this.#input.value = query.get("q") ?? "";
     const cursor = query.get("cursor");
     this.#cursors = cursor ? [null, cursor] : [null];
     this.#showViews();

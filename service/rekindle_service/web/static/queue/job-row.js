@@ -4,12 +4,11 @@
  * @import { JobPublic as Job, OverviewItem, SameError } from "../shared/api-types.d.ts"
  */
 import { svg } from "../results/svg.js";
-import { call, experimentUrl, jobUrl, warn } from "../shared/api.js";
+import { call, experimentUrl, filterUrl, jobUrl, warn } from "../shared/api.js";
 import { h, patchChildren, setText } from "../shared/dom.js";
 import { SEEN } from "../shared/job-actions.js";
 import { NONE, brief, count, counted, localTime, outOf, ranksText, secondsSince, significant, times, waitText } from "../shared/format.js";
 import { badge, progressBar, setBadge, setProgress, stateWord } from "../shared/job-state.js";
-import { filterUrl } from "./filter-line.js";
 
 /** What identifies a row as long as it is shown. @param {OverviewItem} item */
 export const keyOf = ({ kind, job, experiment, device }) => `${kind} ${job?.id ?? experiment?.id ?? device ?? ""}`;

@@ -16,7 +16,7 @@ import { ARCHIVE, CANCEL, DELETE, DRAIN, HOLD, NOTE, PRIORITY, RELEASE, SEEN, TA
 import { hasEnded } from "../shared/job-state.js";
 import { focusOn, registerKeys } from "../shared/keys.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
-import { DebouncedRefresh, everySecond } from "../shared/timing.js";
+import { DebouncedRefresh, every } from "../shared/timing.js";
 import { showDevices, showShares } from "./device-bars.js";
 import { FilterLine } from "./filter-line.js";
 import { JobTable } from "./job-table.js";
@@ -47,7 +47,7 @@ class BulkActions {
   constructor(onChange) {
     this.#onChange = onChange;
     for (const [button, action] of Object.entries(ACTIONS)) byId(button).addEventListener("click", () => this.#confirm(action));
-    void me.then(() => this.show(this.#selected), () => undefined);
+    void me.then(() => this.show(this.#selected));
   }
 
   /** @param {Job[]} selected */
@@ -65,12 +65,18 @@ class BulkActions {
   #confirm(action) {
     const jobs = this.#selected.filter(action.possible);
     const skipped = this.#selected.length - jobs.length;
+    const skippedText = skipped ? `${counted(skipped, "selected job is", "selected jobs are")} skipped: their state, or your permissions, do not allow it.` : [];
+    const losses = jobs.flatMap((job) => {
+      const loss = action.loss?.(job);
+      if (!loss) return [];
+      return jobs.length > 1 ? `#${job.number}: ${loss}` : loss;
+    });
     const title = `${action.verb} ${counted(jobs.length, "job")}`;
     this.#dialog.open({
       title: `${title}?`,
       jobs,
-      consequence: action.consequence,
-      note: skipped ? `${counted(skipped, "selected job is", "selected jobs are")} skipped: their state, or your permissions, do not allow it.` : "",
+      consequence: losses.length < jobs.length ? action.consequence : "",
+      note: losses.concat(skippedText).join(" "),
       fields: action.fields?.(null),
       yes: title,
       run: (chosen) => this.#run(action, new Set(jobs.map(({ id }) => id)), chosen),
@@ -105,7 +111,6 @@ class Sparklines {
   /** @type {Set<string>} */
   #names = new Set();
   #chosen = String(remembered(METRIC_KEY) ?? "");
-  #seconds = 0;
   #isBusy = false;
 
   /** @param {() => JobRow[]} rows those of running jobs */
@@ -116,7 +121,7 @@ class Sparklines {
       remember(METRIC_KEY, this.#chosen);
       void this.refresh();
     });
-    everySecond(() => ++this.#seconds % INTERVAL === 0 && void this.refresh());
+    every(INTERVAL, () => void this.refresh());
   }
 
   async refresh() {
@@ -157,23 +162,27 @@ const valuesOf = (series) => series.flatMap(({ points }) => points.flatMap(([, ,
 // once.
 
 const MAX_KNOWN = 500;
-/** By the experiment and when its last job ended. @type {Map<string, string>} */
+/** By the experiment and when its last job ended. @type {Map<string, Promise<{text: string}>>} */
 const known = new Map();
 
 /** @param {ExperimentRow[]} rows one after the other: the server reads the metrics of all jobs of each */
 async function showResults(rows) {
   for (const row of rows) {
-    const text = known.get(row.key) ?? (await readResult(row).catch(warn("the result of an experiment")));
-    if (text !== undefined) row.showResult(text);
+    const result = await resultOf(row).catch(warn("the result of an experiment"));
+    if (result) row.showResult(result.text);
   }
 }
 
 /** @param {ExperimentRow} row */
-async function readResult({ id, key }) {
-  const { text } = await call("GET /experiments/{experiment_id}/best", { experiment_id: id });
-  if (known.size >= MAX_KNOWN) known.clear();
-  known.set(key, text);
-  return text;
+function resultOf({ id, key }) {
+  let result = known.get(key);
+  if (!result) {
+    if (known.size >= MAX_KNOWN) known.clear();
+    result = call("GET /experiments/{experiment_id}/best", { experiment_id: id });
+    known.set(key, result);
+    result.catch(() => known.delete(key)); // the next refresh tries again
+  }
+  return result;
 }
 
 // --- A notice on the desktop when a job ends, while this page is open and after the person has asked for it.
@@ -277,7 +286,7 @@ async function showJobs() {
   } catch (error) {
     if (!(error instanceof Problem && error.status === 422)) throw error;
     setText(byId("filter-error"), messageOf(error));
-    return;
+    return markReady();
   }
   const none = table.isEmpty;
   byId("jobs").hidden = none;
@@ -406,13 +415,12 @@ async function showTimeline() {
   const loaded = /** @type {typeof import("./queue-timeline.js")} */ (await import(new URL("./queue-timeline.js", import.meta.url).href));
   await loaded.showTimeline().catch(warn("the slots over time"));
 }
-let timelineAge = 0;
 timeline.addEventListener("toggle", () => {
   remember(TIMELINE_KEY, timeline.open);
   void showTimeline();
 });
 timeline.open = remembered(TIMELINE_KEY) === true;
-everySecond(() => ++timelineAge % TIMELINE_INTERVAL === 0 && void showTimeline());
+every(TIMELINE_INTERVAL, () => void showTimeline());
 
 byId("jobs").addEventListener("seen", () => refreshing.now()); // all failures of one cause
 byId("older").addEventListener("click", () => turnPage(() => filter.nextPage(next)));

@@ -2,7 +2,7 @@
  * Which job held each slot, holds it, and will probably get it: a line for each slot, a bar for each job, now in the
  * middle. What is right of now is a prediction, and hatched.
  *
- * @import { SlotUse as Use } from "../shared/api-types.d.ts"
+ * @import { QueueTimeline, SlotUse as Use } from "../shared/api-types.d.ts"
  * @typedef {{from: number, to: number, now: number}} Span milliseconds since the epoch
  * @typedef {{key: string, use: Use, row: number, rows: number, span: Span}} Bar on `rows` slots from `row` on, which may be fractions
  */
@@ -11,6 +11,7 @@ import { call, jobUrl } from "../shared/api.js";
 import { remember, remembered } from "../shared/browser-storage.js";
 import { byId, h, KeyedChildren, setText } from "../shared/dom.js";
 import { counted, startTime } from "../shared/format.js";
+import { latestWins } from "../shared/timing.js";
 
 const KEY = "rekindle-timeline-hours";
 const LINE = 1.3; // rem: height of a slot
@@ -26,8 +27,10 @@ hours.addEventListener("change", () => {
 /** @type {KeyedChildren<Bar, BarView>} */
 const bars = new KeyedChildren(byId("timeline-bars"), ({ key }) => key, () => new BarView());
 
-export async function showTimeline() {
-  const { at, start, end, slots, items } = await call("GET /queue/timeline", { hours: Number(hours.value) || 2 });
+export const showTimeline = latestWins(() => call("GET /queue/timeline", { hours: Number(hours.value) || 2 }), draw);
+
+/** @param {QueueTimeline} timeline */
+function draw({ at, start, end, slots, items }) {
   const [from, to, now] = [start, end, at].map(milliseconds);
   const span = { from, to, now };
   byId("timeline-slots").replaceChildren(...slots.map((name) => h("li", {}, name)));

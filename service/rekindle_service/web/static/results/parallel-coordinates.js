@@ -38,12 +38,11 @@ export class ParallelCoordinates {
     this.#sizes.observe(host);
   }
 
-  /** @param {Dimension[]} dimensions @param {number} rows @returns {boolean} whether there is anything to see */
+  /** @param {Dimension[]} dimensions @param {number} rows */
   show(dimensions, rows) {
     this.#dimensions = dimensions.filter(({ values }) => new Set(values.map(String)).size > 1).slice(0, MAX_AXES);
     this.#rows = rows;
     this.#draw();
-    return this.#dimensions.length > 1;
   }
 
   /** Not while a range is being dragged. */

@@ -5,7 +5,7 @@
  * @typedef {import("./row-view.js").Dimension} Dimension
  * @typedef {import("./row-view.js").RowView} RowView
  */
-import { byId, setText } from "../shared/dom.js";
+import { byId, setOptions, setText } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { ParallelCoordinates } from "./parallel-coordinates.js";
 import { Scatter } from "./scatter.js";
@@ -46,12 +46,12 @@ export class ResultCharts {
     this.#rows = Math.min(rows, MAX_DRAWN);
     this.#dimensions = dimensions;
     const varying = dimensions.filter(({ values }) => new Set(values.map(String)).size > 1);
-    offer(this.#colour, [["", "each row"], ...varying.filter(({ isResult }) => !isResult).map(({ name }) => [name, name])], this.#view.colourBy);
+    setOptions(this.#colour, [["", "each row"], ...varying.filter(({ isResult }) => !isResult).map(({ name }) => [name, name])], this.#view.colourBy);
     const parameter = varying.find(({ isResult }) => !isResult)?.name ?? "";
     const results = varying.filter(({ isResult }) => isResult);
     const result = (results.find(({ best }) => best.length) ?? results[0] ?? varying[1])?.name ?? "";
-    offer(this.#x, varying.map(({ name }) => [name, name]), this.#chosen.get(this.#x) ?? parameter);
-    offer(this.#y, varying.map(({ name }) => [name, name]), this.#chosen.get(this.#y) ?? result);
+    setOptions(this.#x, varying.map(({ name }) => [name, name]), this.#chosen.get(this.#x) ?? parameter);
+    setOptions(this.#y, varying.map(({ name }) => [name, name]), this.#chosen.get(this.#y) ?? result);
     byId("row-charts").hidden = varying.length < 2 || rows < 2;
     const hidden = Array.from({ length: rows }, (_, row) => this.#view.look(row)).filter(({ isHidden }) => isHidden).length;
     byId("hidden-rows").hidden = hidden === 0;
@@ -71,11 +71,4 @@ export class ResultCharts {
     const [x, y] = [find(this.#x), find(this.#y)];
     if (x && y) this.#scatter.show(x, y, this.#rows);
   }
-}
-
-/** Fill a list and keep what is chosen, as long as it is among them. @param {HTMLSelectElement} select @param {string[][]} options value and text @param {string} chosen */
-function offer(select, options, chosen) {
-  const same = options.length === select.options.length && options.every(([value], index) => select.options[index].value === value);
-  if (!same) select.replaceChildren(...options.map(([value, text]) => new Option(text, value)));
-  if (options.some(([value]) => value === chosen)) select.value = chosen;
 }

@@ -1,12 +1,30 @@
-/** What every page of a signed-in person has in its header: who that is, signing out, and the keys. */
+/**
+ * What every page of a signed-in person has in its header: who that is, signing out, and the keys.
+ *
+ * @import { Routes } from "./api-types.d.ts"
+ */
 import { call, messageOf, signIn, warn } from "./api.js";
 import { byId, setText } from "./dom.js";
 import "./keys.js";
 
-/** The person of this browser; asked for once per page. */
-export const me = call("GET /me");
+const RETRY_MS = 3000;
+
+/** The person of this browser, as soon as the server has answered. */
+export const me = ask();
 /** @type {Awaited<typeof me> | null} */
 let known = null;
+
+/** @returns {Promise<Routes["GET /me"]["answer"]>} */
+async function ask() {
+  for (;;) {
+    try {
+      return await call("GET /me");
+    } catch (error) {
+      warn("your name")(error);
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    }
+  }
+}
 
 /** Whether the person may change what `owner` has; as long as it is not known who they are, the server decides. @param {string | null} owner */
 export const mayChange = (owner) => !known || known.scope === "admin" || (known.scope === "submit" && known.person === owner);
@@ -35,5 +53,7 @@ function showFailure(error) {
 }
 
 byId("sign-out").addEventListener("click", () => signOut().catch(showFailure));
-me.then((person) => (known = person)).catch(() => undefined);
-me.then(show).catch(warn("your name"));
+void me.then((person) => {
+  known = person;
+  show(person);
+});

@@ -82,6 +82,9 @@ export async function call(route, values = {}, body, headers) {
 /** The page of a job. @param {string} id */
 export const jobUrl = (id) => `/jobs/${encodeURIComponent(id)}`;
 
+/** The list of the jobs that a filter line finds. @param {string} line */
+export const filterUrl = (line) => `/?q=${encodeURIComponent(line)}`;
+
 /** The page of an experiment. @param {string} id */
 export const experimentUrl = (id) => `/experiments/${encodeURIComponent(id)}`;
 

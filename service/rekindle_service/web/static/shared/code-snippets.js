@@ -2,7 +2,7 @@
  * A submit request in the words of other tools: the command line, curl and Python.
  *
  * @import { JobPublic as Job } from "./api-types.d.ts"
- * @typedef {{path: string, label: string, widget: string, flag: string, default: unknown, onlyOurs: boolean, unit: string}} JobOption
+ * @typedef {{path: string, label: string, widget: string, flag: string, default: unknown, onlyOurs: boolean, needsCode: boolean, unit: string}} JobOption
  * @typedef {Record<string, any>} Body of `POST /api/v1/jobs`; a form may hold values that the server will reject
  */
 import { join, quote } from "./shell-words.js";

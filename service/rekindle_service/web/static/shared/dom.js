@@ -62,6 +62,12 @@ export function patchChildren(parent, nodes) {
   /** @type {HTMLElement | null} */ (parent.querySelector(`[data-focus="${CSS.escape(focused)}"]`))?.focus({ preventScroll: true });
 }
 
+/** Give `select` these options, and choose one if it is among them. @param {HTMLSelectElement} select @param {string[][]} options value and text @param {string} [chosen] */
+export function setOptions(select, options, chosen = select.value) {
+  patchChildren(select, options.map(([value, text]) => new Option(text, value)));
+  if (options.some(([value]) => value === chosen)) select.value = chosen;
+}
+
 /**
  * Make `parent` hold exactly `nodes` in this order, moving as few as possible: a focused row keeps its focus.
  *

@@ -108,7 +108,7 @@ export const NOTE = {
   run: ({ id }, chosen) => call("PATCH /jobs/{job_id}", { job_id: id }, { note: String(chosen.get("note")) }),
 };
 
-/** @type {JobAction} */
+/** @satisfies {JobAction} */
 export const SEEN = {
   verb: "Mark as seen",
   done: "marked as seen",
@@ -151,6 +151,6 @@ export async function markSeen(job) {
   isMarking = true;
   await me;
   if (!mayChange(job.owner)) return; // for good: this page may not change it
-  await call("PATCH /jobs/{job_id}", { job_id: job.id }, { seen: true }).catch(warn("that the failure was seen"));
+  await SEEN.run(job).catch(warn("that the failure was seen"));
   isMarking = false;
 }

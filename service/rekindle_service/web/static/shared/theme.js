@@ -40,10 +40,10 @@ function wire(button) {
   label();
 }
 
-/** Call `listener` whenever the colours change, by choice or with the system. @param {() => void} listener @param {AbortSignal} [signal] */
-export function onThemeChange(listener, signal) {
-  document.addEventListener("themechange", listener, { signal });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", listener, { signal });
+/** Call `listener` whenever the colours change, by choice or with the system. @param {() => void} listener */
+export function onThemeChange(listener) {
+  document.addEventListener("themechange", listener);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", listener);
 }
 
 apply(chosen());

@@ -148,14 +148,15 @@ export function latestWins(fetchAnswer, show) {
   return Object.assign(refetch, { push });
 }
 
+/** Call `listener` in this interval while the page is visible. @param {number} seconds @param {() => void} listener */
+export const every = (seconds, listener) => void setInterval(() => document.hidden || listener(), 1000 * seconds);
+
 // --- ticker: One timer for every text that changes with time alone: heartbeats, ages, "retry in 3 s".
 
 /** @type {Set<() => void>} */
 const listeners = new Set();
 
-setInterval(() => {
-  if (!document.hidden) listeners.forEach((listener) => listener());
-}, 1000);
+every(1, () => listeners.forEach((listener) => listener()));
 
 /** Call `listener` about once a second while the page is visible. @param {() => void} listener */
 export const everySecond = (listener) => void listeners.add(listener);

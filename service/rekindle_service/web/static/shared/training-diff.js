@@ -1,7 +1,7 @@
 /**
  * The comparison of two trainings by their digests: the first step that differs, in what, and what can explain it.
  *
- * @import { FileDifferencePublic as FileDifference, JobDiff, StepDifference } from "./api-types.d.ts"
+ * @import { FileDifference, JobDiff, StepDifference } from "./api-types.d.ts"
  */
 import { h } from "./dom.js";
 import { count, rankNames } from "./format.js";

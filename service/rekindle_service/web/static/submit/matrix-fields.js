@@ -10,7 +10,8 @@ const AGGREGATIONS = ["last", "min", "max", "mean"];
 
 export const control = (/** @type {string} */ id) => /** @type {HTMLInputElement} */ (byId(id));
 export const text = (/** @type {string} */ id) => control(id).value.trim();
-const number = (/** @type {string} */ value) => (/^-?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(value) ? Number(value) : value);
+/** What is no number is sent unchanged: the server explains best what is wrong with it. @param {string} value */
+export const number = (value) => (/^-?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(value) ? Number(value) : value);
 
 /** The fields of an experiment that are filled in. @returns {Body} */
 export function matrixBody() {

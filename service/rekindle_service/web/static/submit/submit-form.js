@@ -2,28 +2,21 @@
  * The form of a job and its request, in both directions.
  *
  * @import { JobPublic as Job, RecipePublic as Recipe, RecipeOption } from "../shared/api-types.d.ts"
- * @import { Body } from "../shared/code-snippets.js"
+ * @import { Body, JobOption } from "../shared/code-snippets.js"
  * @typedef {HTMLInputElement | HTMLSelectElement} Control
+ * @typedef {JobOption & {control: HTMLInputElement}} OptionField an option of a job with its field
  */
 import { messageOf } from "../shared/api.js";
-import { setAt, valueAt } from "../shared/code-snippets.js";
-import { byId, setText, h } from "../shared/dom.js";
+import { JOB_OPTIONS, setAt, valueAt } from "../shared/code-snippets.js";
+import { byId, h, setOptions, setText } from "../shared/dom.js";
 import { unfold } from "../shared/field-errors.js";
 import { join, split } from "../shared/shell-words.js";
-import { control, fillMatrix, matrixBody, text } from "./matrix-fields.js";
+import { control, fillMatrix, matrixBody, number, text } from "./matrix-fields.js";
 
-/**
- * The fields of the options of a job: how its control writes each, where the request has it, and its default.
- *
- * @typedef {{control: HTMLInputElement, path: string, widget: string, usual: unknown, needsCode: boolean}} OptionField
- */
-const OPTIONS = [.../** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("#submit-form [data-widget]"))].map((field) => ({
-  control: /** @type {HTMLInputElement} */ (field.querySelector("input, select, textarea")),
-  path: field.dataset.field ?? "",
-  widget: field.dataset.widget ?? "",
-  usual: JSON.parse(field.dataset.default ?? "null"),
-  needsCode: field.dataset.needsCode !== undefined,
-}));
+const OPTIONS = JOB_OPTIONS.map((option) => {
+  const field = /** @type {HTMLElement} */ (document.querySelector(`#submit-form [data-field="${option.path}"]`));
+  return { ...option, control: /** @type {HTMLInputElement} */ (field.querySelector("input, select, textarea")) };
+});
 /** The error where a source of code is chosen and not filled in. */
 const MISSING = Object.entries({ path: "name the directory", git: "name the repository", bundle: "choose an archive" });
 
@@ -43,10 +36,8 @@ export class SubmitForm {
 
   /** @param {Recipe[]} recipes */
   setRecipes(recipes) {
-    const chosen = text("recipe");
     this.#recipes = new Map(recipes.map((recipe) => [recipe.name, recipe]));
-    byId("recipe").replaceChildren(...recipes.map(({ name }) => new Option(name, name)));
-    if (this.#recipes.has(chosen)) control("recipe").value = chosen;
+    setOptions(byId("recipe", HTMLSelectElement), recipes.map(({ name }) => [name, name]));
     this.updateVisibility();
   }
 
@@ -79,7 +70,7 @@ export class SubmitForm {
     if (kind !== "recipe") Object.assign(body, code());
     for (const option of OPTIONS) {
       const value = kind === "recipe" && option.needsCode ? undefined : valueOf(option);
-      if (value !== undefined && !same(value, option.usual)) setAt(body, option.path, option.path === "slurm" ? {} : value);
+      if (value !== undefined && !same(value, option.default)) setAt(body, option.path, option.path === "slurm" ? {} : value);
     }
     const args = [...(kind === "recipe" ? this.#recipeFields.args : []), ...(body.args ?? [])];
     if (args.length) body.args = args;
@@ -103,7 +94,7 @@ export class SubmitForm {
     for (const [id, each] of Object.entries(values)) control(id).value = String(each ?? "");
     this.updateVisibility();
     for (const option of OPTIONS) show(option, valueAt(job, option.path));
-    for (const option of OPTIONS) if (!same(valueOf(option) ?? option.usual, option.usual)) unfold(option.control);
+    for (const option of OPTIONS) if (!same(valueOf(option) ?? option.default, option.default)) unfold(option.control);
     if (kind === "recipe") control("args").value = join(this.#recipeFields.fill(job.args));
   }
 
@@ -131,7 +122,7 @@ function valueOf({ control: { checked, value }, path, widget }) {
 }
 
 /** Fill a field with what a job has. @param {OptionField} option @param {any} value */
-function show({ control: field, path, widget, usual }, value) {
+function show({ control: field, path, widget, default: usual }, value) {
   if (widget === "tick") field.checked = path === "slurm" ? value !== null : (value ?? usual);
   else if (widget === "range") field.value = value.min === value.max ? value.max : `${value.min}:${value.max}`;
   else if (widget === "lines") field.value = (value ?? []).join("\n");
@@ -159,9 +150,6 @@ function code() {
   const ref = source === "git" && text("ref") ? { ref: text("ref") } : {};
   return { code: { [source]: text(source === "path" ? "code-path" : source), ...ref } };
 }
-
-/** What is no number is sent unchanged: the server explains best what is wrong with it. @param {string} value */
-const number = (value) => (/^-?\d+(\.\d+)?$/.test(value) ? Number(value) : value);
 
 /** "2" or "1:4". @param {string} value */
 function range(value) {

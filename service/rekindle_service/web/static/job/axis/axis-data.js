@@ -5,7 +5,7 @@
  * @import { DigestedStepPublic as DigestedStep, Lanes, TimeBreakdown } from "../../shared/api-types.d.ts"
  */
 import { call, warn } from "../../shared/api.js";
-import { everySecond, latestWins } from "../../shared/timing.js";
+import { every, latestWins } from "../../shared/timing.js";
 import { idleOf, secondsOf } from "./axis-model.js";
 import { readDigests } from "./digest-lane.js";
 import { getView } from "./view-state.js";
@@ -19,7 +19,6 @@ export class AxisData {
   #measures;
   #onChange;
   #fetch;
-  #age = 0;
   /** Seconds by which the server's clock is ahead of the browser's. */
   #ahead = 0;
   /** The job has not ended. */
@@ -47,7 +46,7 @@ export class AxisData {
     this.#measures = measures;
     this.#onChange = onChange;
     this.#fetch = latestWins(() => this.#read(), (answer) => this.#show(answer));
-    everySecond(() => this.#tick());
+    every(REFRESH_SECONDS, () => this.isLive && void this.refresh());
   }
 
   /** Of the server's clock, in seconds since 1970. */
@@ -57,13 +56,7 @@ export class AxisData {
 
   /** Fetch the range that is shown; an unreachable server leaves everything as it is. */
   async refresh() {
-    this.#age = 0;
     await this.#fetch().catch(warn("the time axis"));
-  }
-
-  #tick() {
-    this.#age += 1;
-    if (this.isLive && this.#age >= REFRESH_SECONDS) void this.refresh();
   }
 
   /** @returns {Promise<[TimeBreakdown, Lanes, DigestedStep[]]>} */

@@ -6,13 +6,13 @@
  * @import { Heat } from "./rank-measures.js"
  * @import { AttemptLanes, Lanes, RankLane, TimeBreakdown } from "../../shared/api-types.d.ts"
  */
+import { place } from "../../charts/axis-surface.js";
 import { pixelOf } from "../../charts/chart-frame.js";
 import { axisTicks } from "../../charts/ticks.js";
 import { byId, h, patchChildren, reorderChildren, setText } from "../../shared/dom.js";
 import { count, percent } from "../../shared/format.js";
 import { amountText, CATEGORIES } from "./attempt-bar.js";
 import { stepAt } from "./axis-model.js";
-import { place } from "./axis-surface.js";
 import { colourOfPhase } from "./rank-lanes.js";
 
 const PIXELS_PER_TICK = 90;

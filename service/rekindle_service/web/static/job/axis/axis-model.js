@@ -1,23 +1,17 @@
 /**
- * The axis that all parts of a job's page share: what it spans, and which step belongs to which time and epoch. Pure.
+ * The axis that all parts of a job's page share: what it spans, and which step belongs to which time. Pure.
  *
  * @import { AttemptPublic as Attempt, JobPublic as Job, Lanes, TimeBreakdown } from "../../shared/api-types.d.ts"
+ * @import { Unit } from "../../charts/chart-data.js"
  * @import { Idle } from "../../charts/chart-frame.js"
- * @import { Axis } from "./view-state.js"
  * @typedef {[from: number, to: number]} Span in the unit of an axis: seconds since 1970, steps or epochs
- * @typedef {[step: number, epoch: number][]} Epochs which epoch begins after which step, both ascending; at least two
- * @typedef {object} Unit of an axis
- * @property {Axis} by
- * @property {(step: number) => number} ofStep the position of a step, on an axis of steps or epochs
- * @property {(position: number) => number} toStep
  * @typedef {{attempt: number, begin: number, end: number, first: number, last: number, known: [at: number, step: number][]}} Course
  * of an attempt: its times in seconds since the epoch, its steps, and which step was reached when, both ascending
  */
+import { interpolated } from "../../charts/chart-data.js";
 
 /** What an idle stretch is drawn as at most, and all of them together, as shares of the time that is not idle. */
 const MAX_IDLE = { one: 0.04, all: 0.4 };
-/** More epochs than any job has. */
-const MANY = 1e6;
 
 /** Seconds since the epoch; null where there is no time. @param {string | null | undefined} time */
 export const secondsOf = (time) => (time ? Date.parse(time) / 1000 : null);
@@ -72,56 +66,6 @@ export function timeAt(courses, step) {
 export function timesOf(courses, steps) {
   const inverted = new Map(courses.map(({ attempt, known }) => [attempt, known.map(([at, step]) => /** @type {[number, number]} */ ([step, at]))]));
   return steps.flatMap(({ step, attempt }) => (inverted.has(attempt) ? [interpolated(inverted.get(attempt) ?? [], step)] : []));
-}
-
-/** @param {[number, number][]} pairs ascending @param {number} value */
-function interpolated(pairs, value) {
-  const next = pairs.findIndex(([each]) => each >= value);
-  if (next <= 0) return pairs[next === 0 ? 0 : pairs.length - 1][1];
-  const [[x0, y0], [x1, y1]] = [pairs[next - 1], pairs[next]];
-  return x1 > x0 ? y0 + ((value - x0) / (x1 - x0)) * (y1 - y0) : y1;
-}
-
-/**
- * Which step each epoch begins after: by the length of the job where it reports that, else by the points of its metrics.
- * The first point of an epoch is then its first step, or its last, where no epoch has more than one.
- *
- * @param {Job} job @param {[step: number, epoch: number | null, ...unknown[]][]} points
- * @returns {Epochs | null} null where too little is known
- */
-export function epochsOf({ steps, epochs }, points) {
-  if (steps && epochs) return [[0, 0], [MANY * steps, MANY * epochs]];
-  /** @type {Map<number, [first: number, last: number]>} */
-  const seen = new Map();
-  for (const [step, epoch] of points) {
-    if (epoch === null) continue;
-    const [first, last] = seen.get(epoch) ?? [step, step];
-    seen.set(epoch, [Math.min(first, step), Math.max(last, step)]);
-  }
-  const found = [...seen].sort(([one], [other]) => one - other);
-  if (found.length < 2) return null;
-  const atEnd = found.every(([, [first, last]]) => first === last);
-  return prolonged(found.map(([epoch, [first]]) => /** @type {Epochs[number]} */ (atEnd ? [first, epoch + 1] : [first - 1, epoch])));
-}
-
-/** Extended to the first step and beyond the last, by epochs as long as their neighbours. @param {Epochs} known @returns {Epochs | null} */
-function prolonged(known) {
-  const [first, last] = [lengthOf(known[0], known[1]), lengthOf(known[known.length - 2], known[known.length - 1])];
-  if (!(first > 0 && last > 0)) return null;
-  const [[step, epoch], [endStep, endEpoch]] = [known[0], known[known.length - 1]];
-  const before = Math.max(0, Math.min(epoch, step / first));
-  return [[step - before * first, epoch - before], ...known, [endStep + MANY * last, endEpoch + MANY]];
-}
-
-/** Steps of an epoch. @param {Epochs[number]} one @param {Epochs[number]} next */
-const lengthOf = ([s0, e0], [s1, e1]) => (s1 - s0) / (e1 - e0);
-
-/** @param {Axis} by @param {Epochs | null} epochs @returns {Unit} of steps where there shall be epochs and none are known */
-export function unitOf(by, epochs) {
-  const same = (/** @type {number} */ value) => value;
-  if (by !== "epoch" || !epochs) return { by: by === "time" ? "time" : "step", ofStep: same, toStep: same };
-  const toStep = (/** @type {number} */ epoch) => Number(interpolated(epochs.map(([each, at]) => [at, each]), epoch).toFixed(6));
-  return { by, ofStep: (step) => interpolated(epochs, step), toStep };
 }
 
 /** A cursor on another axis; null where it has no place there. @param {Course[]} courses @param {Unit} unit @param {number | null} at seconds since 1970 */

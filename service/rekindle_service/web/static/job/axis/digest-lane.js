@@ -6,11 +6,12 @@
  * @import { Course } from "./axis-model.js"
  * @typedef {(step: number, reason?: string) => void} OnReplay
  */
+import { place } from "../../charts/axis-surface.js";
+import { unitOf } from "../../charts/chart-data.js";
 import { call } from "../../shared/api.js";
 import { byId, h, patchChildren } from "../../shared/dom.js";
 import { count, counted } from "../../shared/format.js";
-import { positionsWithin, timesOf, unitOf } from "./axis-model.js";
-import { place } from "./axis-surface.js";
+import { positionsWithin, timesOf } from "./axis-model.js";
 
 const PAGE = 2000;
 /** More marks cannot be distinguished. */

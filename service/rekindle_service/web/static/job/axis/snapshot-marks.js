@@ -4,11 +4,11 @@
  * @import { SnapshotPublic as Snapshot } from "../../shared/api-types.d.ts"
  * @import { Scale } from "../../charts/chart-frame.js"
  */
+import { place } from "../../charts/axis-surface.js";
 import { urlOf } from "../../shared/api.js";
 import { KeyedChildren, byId, h, setText } from "../../shared/dom.js";
 import { bytes, count, counted, localTime } from "../../shared/format.js";
 import { secondsOf } from "./axis-model.js";
-import { place } from "./axis-surface.js";
 
 export class SnapshotMarks {
   #jobId;

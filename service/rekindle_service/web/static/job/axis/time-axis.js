@@ -3,13 +3,17 @@
  * metrics, over time or over steps. They share a cursor and a range, which are kept in the URL.
  *
  * @import { AttemptPublic as Attempt, JobPublic as Job, SnapshotPublic as Snapshot, Lanes } from "../../shared/api-types.d.ts"
+ * @import { Epochs } from "../../charts/chart-data.js"
  * @import { Scale, Content } from "../../charts/chart-frame.js"
- * @import { Course, Epochs, Span } from "./axis-model.js"
+ * @import { Course, Span } from "./axis-model.js"
  * @import { Heat, MeasureName } from "./rank-measures.js"
  * @import { Axis, View } from "./view-state.js"
  * @typedef {{t: number | null, x: number | null, rank: number | null}} Hover where the user points at: in seconds since
  * 1970, in the unit of the metrics if it is at one of their charts, and the rank if it is at its lane
  */
+import { AxisSurface, place } from "../../charts/axis-surface.js";
+import { epochsOf, unitOf } from "../../charts/chart-data.js";
+import { pixelOf, valueAt } from "../../charts/chart-frame.js";
 import { ChartGrid } from "../../charts/chart-grid.js";
 import { byId, copyText, setText } from "../../shared/dom.js";
 import { count, significant } from "../../shared/format.js";
@@ -19,8 +23,7 @@ import { Throttle } from "../../shared/timing.js";
 import { drawAttempts, stretchesOfTime } from "./attempt-bar.js";
 import { AxisData } from "./axis-data.js";
 import { drawLegend, drawTicks, readingAt } from "./axis-legend.js";
-import { coursesOf, epochsOf, idleOf, positionOf, positionsWithin, stepAt, timeOf, timesWithin, unitOf, wholeSpan } from "./axis-model.js";
-import { AxisSurface, place } from "./axis-surface.js";
+import { coursesOf, positionOf, positionsWithin, stepAt, timeOf, timesWithin, wholeSpan } from "./axis-model.js";
 import { drawDigests } from "./digest-lane.js";
 import { RankLanes } from "./rank-lanes.js";
 import { SnapshotMarks } from "./snapshot-marks.js";
@@ -33,6 +36,8 @@ const RIGHT = 10;
 const REDRAW_INTERVAL_MS = 1000;
 /** Until a range that is being chosen is fetched in detail. */
 const SETTLE_MS = 250;
+/** What a press of an arrow moves, as a share of the range. */
+const STEP = 0.005;
 const NOWHERE = { t: null, x: null, rank: null };
 
 export class TimeAxis {
@@ -96,8 +101,10 @@ export class TimeAxis {
     this.#data = new AxisData(jobId, () => this.#points(), () => this.#requested(), () => this.#onData());
     new AxisSurface(this.#tracks, this.#slider, {
       scale: () => this.#scale(),
-      cursor: () => this.#cursor(),
+      cursor: () => this.#cursor() ?? this.#scale().max,
+      next: (t, direction, isFar) => this.#next(t, direction * (isFar ? 10 : 1) * STEP),
       onCursor: (t, event) => this.#point({ ...NOWHERE, t, rank: event && this.#ranks.rankAt(event.clientY) }, event),
+      onMove: (t) => this.#pick(t, null),
       onRange: (range) => this.#choose(range),
       onRank: (direction) => setView({ rank: this.#ranks.beside(getView().rank, direction) }),
       onPick: (t, event) => this.#pick(t, event && this.#ranks.rankAt(event.clientY)),
@@ -240,7 +247,7 @@ export class TimeAxis {
     this.#onCharts();
   }
 
-  /** @param {Pick<import("./axis-model.js").Unit, "by" | "ofStep" | "toStep">} [unit] @returns {Span} */
+  /** @param {import("../../charts/chart-data.js").Unit} [unit] @returns {Span} */
   #whole(unit = unitOf("time", null)) {
     return this.#job ? wholeSpan(this.#job, this.#courses, unit, this.#data.now) : [0, 1];
   }
@@ -275,6 +282,12 @@ export class TimeAxis {
   showTime(time) {
     this.#hover = { ...NOWHERE, t: time };
     this.#moveCursor();
+  }
+
+  /** @param {number} time @param {number} share of the range that is shown */
+  #next(time, share) {
+    const scale = this.#scale();
+    return valueAt(scale, pixelOf(scale, time) + share * (scale.to - scale.from));
   }
 
   /** @param {number} time */

@@ -1,24 +1,24 @@
 /**
- * Mouse, finger and keyboard on the rows of a time axis: moving shows a cursor, a click keeps it, dragging chooses a
- * range, and a double click or Escape shows everything.
+ * Mouse, finger and keyboard on a chart or on the rows of a time axis: moving shows a cursor, a click picks its place,
+ * dragging chooses a range, and a double click or Escape shows everything; plus and minus zoom.
  *
- * @import { Scale } from "../../charts/chart-frame.js"
- * @import { Span } from "./axis-model.js"
+ * @import { Range, Scale } from "./chart-frame.js"
  * @typedef {object} Actions
  * @property {() => Scale} scale span of values and of pixels
+ * @property {() => number} cursor from which a key moves it
+ * @property {(at: number, direction: 1 | -1, isFar: boolean) => number} next to which an arrow moves it; far with the shift key
  * @property {(x: number | null, target: PointerEvent | null) => void} onCursor
- * @property {(direction: 1 | -1) => void} onRank the next rank, by the keyboard
+ * @property {(x: number) => void} onMove the cursor, by the keyboard
+ * @property {(direction: 1 | -1) => void} [onRank] the next rank, by the keyboard
  * @property {(x: number, target: PointerEvent | null) => void} onPick null: by the keyboard
- * @property {(range: Span | null) => void} onRange
- * @property {() => number | null} cursor
+ * @property {(range: Range | null) => void} onRange which may be beyond the axis
  */
-import { pixelOf, valueAt } from "../../charts/chart-frame.js";
-import { h } from "../../shared/dom.js";
+import { h } from "../shared/dom.js";
+import { pixelOf, valueAt } from "./chart-frame.js";
 
 /** A shorter drag is a click. */
 const MIN_DRAG_PX = 5;
-/** What a press of an arrow moves, as a share of the range; with the shift key ten times as much. */
-const STEP = 0.005;
+/** Share of the range that a press of plus keeps. */
 const ZOOM = 0.5;
 
 export class AxisSurface {
@@ -28,7 +28,7 @@ export class AxisSurface {
   /** @type {{from: number, to: number} | null} pixels */
   #drag = null;
 
-  /** @param {HTMLElement} node that holds all rows @param {HTMLElement} slider within it, for the keyboard @param {Actions} actions */
+  /** @param {HTMLElement} node that reacts to pointers @param {HTMLElement} slider in it, or itself, for the keyboard @param {Actions} actions */
   constructor(node, slider, actions) {
     this.#node = node;
     this.#actions = actions;
@@ -91,20 +91,19 @@ export class AxisSurface {
   /** @param {KeyboardEvent} event */
   #onKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const scale = this.#actions.scale();
-    const at = this.#actions.cursor() ?? scale.max;
-    const move = (/** @type {number} */ share) => this.#actions.onPick(valueAt(scale, pixelOf(scale, at) + share * (event.shiftKey ? 10 : 1) * (scale.to - scale.from)), null);
+    const { next, onMove, onPick, onRange, onRank } = this.#actions;
+    const [scale, at] = [this.#actions.scale(), this.#actions.cursor()];
     /** @type {Record<string, () => void>} */
     const keys = {
-      ArrowLeft: () => move(-STEP),
-      ArrowRight: () => move(STEP),
-      ArrowUp: () => this.#actions.onRank(-1),
-      ArrowDown: () => this.#actions.onRank(1),
-      Home: () => this.#actions.onPick(scale.min, null),
-      End: () => this.#actions.onPick(scale.max, null),
-      "+": () => this.#actions.onRange(zoomed(scale, at, ZOOM)),
-      "-": () => this.#actions.onRange(zoomed(scale, at, 1 / ZOOM)),
-      Escape: () => this.#actions.onRange(null),
+      ArrowLeft: () => onMove(next(at, -1, event.shiftKey)),
+      ArrowRight: () => onMove(next(at, 1, event.shiftKey)),
+      ...(onRank && { ArrowUp: () => onRank(-1), ArrowDown: () => onRank(1) }),
+      Home: () => onMove(scale.min),
+      End: () => onMove(scale.max),
+      "+": () => onRange(zoomed(scale, at, ZOOM)),
+      "-": () => onRange(zoomed(scale, at, 1 / ZOOM)),
+      Escape: () => onRange(null),
+      Enter: () => onPick(at, null),
     };
     if (!(event.key in keys)) return;
     event.preventDefault();
@@ -116,7 +115,7 @@ export class AxisSurface {
 /** Whether a button or a link is meant. @param {Event} event */
 const isControl = ({ target }) => target instanceof Element && target.closest("button, a") !== null;
 
-/** @param {Scale} scale @param {number} at that stays where it is @param {number} factor @returns {Span} */
+/** @param {Scale} scale @param {number} at that stays where it is @param {number} factor @returns {Range} */
 const zoomed = ({ min, max }, at, factor) => [at - (at - min) * factor, at + (max - at) * factor];
 
 /** Put `node` at a value; hidden where that is not on the axis. @template {HTMLElement} Kind @param {Kind} node @param {Scale} scale @param {number | null} value */
