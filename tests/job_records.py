@@ -19,7 +19,7 @@ def record_keeper(run_dir: RunDir) -> None:
 def record_attempt(run_dir: RunDir, number: int = 1, world_size: int = 1, **fields: Any) -> AttemptDir:
     """Record the start of an attempt, by default on CPU slots, and make the directories of its ranks."""
     devices = [f"cpu:{rank}" for rank in range(world_size)]
-    started = {"run": 1, "generation": f"x.{number}", "world_size": world_size, "devices": devices, "warm": True}
+    started = {"run": 1, "world_size": world_size, "devices": devices}
     Journal(run_dir.journal).write(RecordType.ATTEMPT_STARTED, attempt=number, **started | fields)
     attempt = run_dir.attempt(number)
     for rank in range(world_size):
@@ -31,5 +31,5 @@ def record_status(rank_dir: RankDir, rank: int, state: RankState = RankState.RUN
     """Write the status of one of two ranks, whose process is this very one."""
     identity = ProcessIdentity.own()
     device = fields.pop("device", f"cpu:{rank}")
-    status = RankStatus(rank, rank, 2, "box", identity.pid, identity.start_time, device, state, 0.0)
+    status = RankStatus(rank, rank, 2, "box", identity.pid, identity.start_time, device, state)
     write_json(rank_dir.status, status.to_json() | fields, durable=False)

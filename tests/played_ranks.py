@@ -111,7 +111,7 @@ class PlayedRanks:
         self.now = 0.0
         self.noticed: float | None = None  # seconds since which the stall is shown
         self.suspended: Callable[[float], float] = lambda _now: 0.0  # seconds for which the machine sleeps now
-        self._results = [RankResult(number, number, number + 1, 1) for number in self._ranks]
+        self._results = [RankResult(number, number + 1, 1) for number in self._ranks]
         self._detector = _Detector(self, AttemptDir(directory), limit)
 
     def run(self, until: float) -> Hang | None:

@@ -123,15 +123,13 @@ class PlayedJob:
             RecordType.ATTEMPT_STARTED,
             attempt=self.attempt,
             run=1,
-            generation=f"{self.id}.{self.attempt}",
             world_size=self.ranks,
             devices=self._devices,
-            warm=False,
         )
         for rank in range(self.ranks):
             self._rank_root(rank).mkdir(parents=True)
             self.report(rank, step=resumed_from_step)
-        processes = [{"rank": rank, "local_rank": rank, **_identity()} for rank in range(self.ranks)]
+        processes = [{"rank": rank, **_identity()} for rank in range(self.ranks)]
         self._journal.write(RecordType.RANKS_RUNNING, attempt=self.attempt, ranks=processes)
         if resumed_from_step is not None:
             self.resume(resumed_from_step)
@@ -217,7 +215,6 @@ class PlayedJob:
             start_time=identity.start_time,
             device=self._devices[rank],
             state=RankState.RUNNING,
-            started_monotonic=time.monotonic(),
             phase="train",
             epoch=0,
             epochs=10,
@@ -227,7 +224,6 @@ class PlayedJob:
             snapshot_policy=snapshot_policy,
             notice=notice,
             updated_at=time.time(),
-            updated_monotonic=time.monotonic(),
         )
         write_json(self._rank_root(rank) / "status.json", status.to_json(), durable=False)
 

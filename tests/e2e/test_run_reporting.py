@@ -33,7 +33,7 @@ class PlayedJob:
         for rank in range(2):
             directory = self.run_dir.attempt(number).rank(rank)
             directory.root.mkdir(parents=True)
-            status = RankStatus(rank, rank, 2, socket.gethostname(), 1, 1, "cpu", RankState.RUNNING, 1.0)
+            status = RankStatus(rank, rank, 2, socket.gethostname(), 1, 1, "cpu", RankState.RUNNING)
             write_json(directory.status, status.to_json())
         generation = f"{number}-test"
         write_json(self.run_dir.fence, {"generation": generation})

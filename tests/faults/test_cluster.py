@@ -51,6 +51,15 @@ def test_a_killed_rank_restarts_the_attempt_warm_on_both_nodes(cluster: Begin, u
     assert [record.hosts for record in run.records(RecordType.ATTEMPT_STARTED)] == [["n1", "n2"]] * 3
 
 
+def test_a_rank_that_the_others_wait_for_is_marked_once(cluster: Begin) -> None:
+    run = cluster("straggler.py", ranks_per_node=2, hang_timeout=30.0)
+    run.start()
+    run.reach_record(RecordType.STRAGGLER)
+    (run.run_dir.snapshots / "end").touch()
+    assert run.finish() == "succeeded", run.all_logs()
+    assert [mark.rank for mark in run.records(RecordType.STRAGGLER)] == [1]
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("number", "host_timeout", "message"),

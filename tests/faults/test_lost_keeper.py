@@ -55,8 +55,7 @@ def test_another_boot_id_means_that_the_machine_went_down(prepare):
     keeper = {"pid": 1, "start_time": 1, "boot_id": "of-yesterday"}
     lines = [
         {"type": "keeper_started", "at": 1.0, "run": 1, "keeper": keeper},
-        {"type": "attempt_started", "at": 2.0, "attempt": 1, "run": 1, "generation": "1-x", "world_size": 1,
-         "devices": ["cpu:0"], "warm": False},
+        {"type": "attempt_started", "at": 2.0, "attempt": 1, "run": 1, "world_size": 1, "devices": ["cpu:0"]},
     ]  # fmt: skip
     run.run_dir.journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
     run.start()

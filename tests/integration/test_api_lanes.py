@@ -93,7 +93,7 @@ def test_a_range_has_the_attempts_and_samples_within_it(recorded: Recorded) -> N
 
 
 def test_gpus_count_instead_of_the_processor_and_samples_of_one_point_are_averaged(recorded: Recorded) -> None:
-    gpus = [GpuUsage(1, percent, 1 << 30, 2 << 30, None, None) for percent in (40.0, 60.0)]
+    gpus = [GpuUsage(percent, 1 << 30, 2 << 30, index=1) for percent in (40, 60)]
     recorded.attempt(1, 0, 40)
     samples = [
         sample(at, used(1, 5.0, step=at, waiting=at / 4), devices=(gpu,)) for at, gpu in zip((1, 2), gpus, strict=True)

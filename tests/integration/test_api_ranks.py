@@ -215,6 +215,8 @@ def test_a_range_brings_raw_bytes(played: Played) -> None:
     assert played.read(headers={"Range": "bytes=-5"}).content == data[-5:]
     assert played.read(headers={"Range": "bytes=1-2,4-5"}).status_code == 200
     assert played.read(headers={"Range": "nonsense"}).status_code == 200
+    assert played.read(offset=100, limit=300_000, raw=True).content == data[100:]
+    assert played.read(tail=1, raw=True).content == data[-245:]
 
 
 def test_what_a_log_does_not_have_is_a_problem(played: Played) -> None:

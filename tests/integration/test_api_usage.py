@@ -16,7 +16,7 @@ from rekindle.contract.states import JobState
 from rekindle_service.store.projection import RowChanges
 from shared_server import one_server  # noqa: F401 the fixture server
 
-_GPU = GpuUsage(1, 50, 1 << 30, 2 << 30, 60, 300.0)
+_GPU = GpuUsage(50, 1 << 30, 2 << 30, 60, 300.0, index=1)
 
 
 @pytest.fixture

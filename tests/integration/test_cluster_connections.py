@@ -168,7 +168,7 @@ def test_a_message_larger_than_the_sockets_buffers_arrives_whole(events: EventLo
 
 
 def test_messages_survive_their_encoding() -> None:
-    result = NodeResult(1, [RankResult(0, 0, 7, 1, ended_at=2.5)], AttemptResult(1, 2, Ending.DONE, gpus=["0"]))
+    result = NodeResult(1, [RankResult(0, 7, 1, ended_at=2.5)], AttemptResult(1, 2, Ending.DONE, gpus=["0"]))
     for message in (NodeStalled(1, None), Finish(2), NodeHello("s", "n1", "k", versions=VERSIONS), result):
         assert decode(encode(message)) == message
     stack = ControlMessage(MessageType.STACK, 1, 0)

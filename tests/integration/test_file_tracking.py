@@ -66,6 +66,27 @@ os.system("true"); os.system("true")
     ]  # fmt: skip
 
 
+def test_two_threads_that_overwrite_checkpoints_at_once_disturb_nothing(run_dir: RunDir) -> None:
+    script = """
+import io, threading, zipfile
+from rekindle.rank import file_tracking
+with zipfile.ZipFile(made := io.BytesIO(), "w") as file: file.writestr("archive/data.pkl", b"x")
+whole_file = made.getvalue()
+def save(name):
+    with open(name, "wb") as file: file.write(whole_file)
+save("a.pt"); save("b.pt")
+turns, whole = threading.Barrier(2), file_tracking._is_whole
+def wait_for_the_other(path, size):
+    turns.wait()
+    return whole(path, size)
+file_tracking._is_whole = wait_for_the_other
+threads = [threading.Thread(target=save, args=(name,)) for name in ("a.pt", "b.pt")]
+[each.start() for each in threads]; [each.join() for each in threads]
+assert {".a.pt.previous", ".b.pt.previous"} <= set(os.listdir("."))
+"""
+    assert uses(run_dir, script) == [("written", "a.pt"), ("written", "b.pt")]
+
+
 def test_reading_is_recorded_of_known_checkpoints_only(run_dir: RunDir) -> None:
     for name in ("known.pt", "other.pt", "dir/part", "part"):
         path = run_dir.code / name
@@ -78,6 +99,19 @@ def test_reading_is_recorded_of_known_checkpoints_only(run_dir: RunDir) -> None:
     write_json(run_dir.observed, Observations(checkpoints=known).to_json())
     script = 'for name in ("known.pt", "known.pt", "other.pt", "dir/part", "part"): open(name).close()'
     assert uses(run_dir, script) == [("loaded", "known.pt"), ("loaded", "dir/part")]
+
+
+def test_what_a_library_opens_by_itself_is_recorded_from_the_line_after_its_import_on(run_dir: RunDir) -> None:
+    (run_dir.code / "safetensors").mkdir()
+    (run_dir.code / "safetensors" / "__init__.py").touch()
+    functions = "def safe_open(filename): pass\ndef serialize_file(tensors, filename): pass\n"
+    (run_dir.code / "safetensors" / "torch.py").write_text(functions)
+    script = """
+sys.path.insert(0, ".")
+from safetensors.torch import serialize_file
+serialize_file({}, filename="a.safetensors")
+"""
+    assert uses(run_dir, script) == [("written", "a.safetensors")]
 
 
 def test_the_script_sees_nothing_of_it(run_dir: RunDir) -> None:

@@ -2,16 +2,23 @@
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from job_records import record_attempt, record_status
 from rekindle import Drained
-from rekindle.contract.environment import RUN_DIR
+from rekindle.contract.environment import ATTEMPT, RUN_DIR, RankEnv
 from rekindle.contract.files import write_json
+from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle.contract.run_dir.script_files import Checkpoint, Observations
+from rekindle.integrations import framework_steps
 from rekindle.integrations.framework_steps import FrameworkSteps, latest_own_checkpoint
+from rekindle.training import reporter
+from rekindle.training.reporter import Reporter
 
 
 @pytest.fixture
@@ -51,6 +58,22 @@ def test_a_signal_within_a_step_is_noticed_and_keeps_from_the_framework(run_dir:
         assert of_framework == [signal.SIGTERM], "the framework's handler is back"
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_the_keeper_learns_whether_the_training_is_complete(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_status(record_attempt(run_dir).rank(0), 0)
+    rank = Reporter(RankEnv.read({RUN_DIR: str(run_dir.root), ATTEMPT: "1"}))
+    monkeypatch.setattr(framework_steps, "reporter", lambda: rank)
+    monkeypatch.setattr(reporter, "reporter", lambda: rank)
+    steps = FrameworkSteps()
+    seen = []
+    for call in (partial(steps.join, 0), steps.begin, partial(steps.end, 1, pauses=False), steps.finish):
+        call()
+        status = read_record(run_dir.attempt(1).rank(0).status, RankStatus)
+        seen.append(status is not None and status.completed)
+    assert seen == [False, False, False, True]
+    rank.flush()
+    assert not run_dir.attempt(1).rank(0).metrics.exists()
 
 
 def test_only_the_latest_save_of_a_drain_is_kept(run_dir: RunDir) -> None:

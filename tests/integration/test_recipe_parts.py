@@ -8,13 +8,15 @@ import torch
 from torch import nn
 from torchvision import datasets, transforms
 
-from rekindle.recipes import data_sets, rl
+from rekindle.recipes import data_sets, rl, training_context
 from rekindle.recipes.catalog import Options
 from rekindle.recipes.data_sets import DataError, digits, evaluation_batches, load
 from rekindle.recipes.dp import CPUDataParallel, validate_peer_access
 from rekindle.recipes.models import Shape, build, resnet34
 from rekindle.recipes.pipeline import PipelineStrategy, count_micro_batches, split_stages
 from rekindle.recipes.training_context import BatchSize, LearningRate
+from rekindle.training import process_group
+from rekindle.training.drain import Drained, LastStep
 from rekindle.training.process_group import World
 from small_data import pack_fashion_mnist, write_cifar10, write_fashion_mnist
 
@@ -202,6 +204,17 @@ def test_train_images_limits_the_training_set_alone():
     assert (len(part.train), len(part.test)) == (100, 359)
     assert torch.equal(part.train[99][0], whole.train[99][0])
     assert len(load(Options(train_images=5000), ALONE).train) == 1438
+
+
+@pytest.mark.parametrize(("end", "way"), [(Drained(3), "leave"), (LastStep(), "leave"), (ValueError(), "abort")])
+def test_a_recipe_waits_for_the_other_ranks_unless_it_has_failed(monkeypatch, end, way):
+    ways = []
+    monkeypatch.setattr(process_group, "join", lambda *_: None)
+    monkeypatch.setattr(process_group, "leave", lambda _: ways.append("leave"))
+    monkeypatch.setattr(process_group, "abort", lambda _: ways.append("abort"))
+    with pytest.raises(type(end)), training_context.process_group():
+        raise end
+    assert ways == [way]
 
 
 def test_data_parallel_rejects_gpus_without_a_link_and_names_them():

@@ -50,7 +50,7 @@ def rank() -> Iterator[RankResult]:
     process = subprocess.Popen([sys.executable, "-c", _BUSY], stdout=subprocess.PIPE, start_new_session=True)
     process.stdout.readline()
     identity = ProcessIdentity.of(process.pid)
-    yield RankResult(0, 0, identity.pid, identity.start_time)
+    yield RankResult(0, identity.pid, identity.start_time)
     os.killpg(process.pid, 9)
     process.wait()
     process.stdout.close()
@@ -84,9 +84,9 @@ def test_ranks_that_have_ended_are_omitted_though_nobody_has_noticed(tmp_path: P
     zombie = subprocess.Popen([sys.executable, "-c", ""])
     identity = ProcessIdentity.of(zombie.pid)
     os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
-    ended = RankResult(0, 0, own.pid, own.start_time, ended_at=1.0)
+    ended = RankResult(0, own.pid, own.start_time, ended_at=1.0)
     UsageLog(path, []).sample_if_due(
-        [ended, RankResult(1, 1, zombie.pid, identity.start_time), RankResult(2, 2, own.pid, own.start_time)], _training
+        [ended, RankResult(1, zombie.pid, identity.start_time), RankResult(2, own.pid, own.start_time)], _training
     )
     zombie.wait()
     (sample,) = read_usage(tmp_path, path)

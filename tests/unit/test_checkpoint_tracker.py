@@ -9,6 +9,7 @@ import pytest
 from rekindle.contract.files import append_line
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.script_files import FileRecord, FileUse, name_pattern
+from rekindle.keeper.observers import checkpoints
 from rekindle.keeper.observers.checkpoints import CheckpointTracker, move_torn
 from unit.test_checkpoint_format import SAFETENSORS, TORCH
 
@@ -68,6 +69,32 @@ def test_the_working_directory_is_listed_for_programs_that_are_not_tracked(run_d
     write(run_dir.code / "deep" / "model.weights", SAFETENSORS)
     assert found(tracker) == {"base.pt": True, "model.weights": True}
     assert {each.attempt for each in tracker.observed.checkpoints} == {0, 1}, "the first was there before"
+
+
+def test_the_step_printed_last_before_a_checkpoint_was_found_stays_that_of_it(run_dir: RunDir) -> None:
+    tracker = begin(run_dir)
+    tracker.set_estimates(30, 3, None, None)
+    first = write(run_dir.code / "best.pt")
+    tracker._scan(1.0)
+    tracker.set_estimates(570, 57, None, None)
+    tracker.finish()
+    assert [(each.step, each.epoch) for each in tracker.observed.checkpoints] == [(30, 3)]
+    os.utime(write(first), (2e9, 2e9))
+    tracker.finish()
+    assert [(each.step, each.epoch) for each in tracker.observed.checkpoints] == [(570, 57)]
+
+
+def test_files_missing_from_an_incomplete_first_listing_are_judged_by_their_times(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("old_1.pt", "old_2.pt"):
+        os.utime(write(run_dir.code / name), (1, 1))
+    monkeypatch.setattr(checkpoints, "LAST_MAX_SECONDS", -1.0)
+    tracker = begin(run_dir)
+    monkeypatch.undo()
+    write(run_dir.code / "new.pt")
+    tracker.finish()
+    assert [Path(each.path).name for each in tracker.observed.checkpoints if each.attempt] == ["new.pt"]
 
 
 def test_data_logs_and_gigabytes_of_no_checkpoint_are_none(run_dir: RunDir) -> None:

@@ -10,7 +10,7 @@ from rekindle.keeper.diagnosis import diagnose
 
 
 def rank_of(number: int, *, ended_at: float = 0.0, error: RankError | None = None, **fields: object) -> RankResult:
-    return RankResult(number, number % 2, 100 + number, 1, ended_at=ended_at, error=error, **fields)  # type: ignore[arg-type]
+    return RankResult(number, 100 + number, 1, ended_at=ended_at, error=error, **fields)  # type: ignore[arg-type]
 
 
 def raised(rank: int, at: float, message: str = "planted") -> RankError:

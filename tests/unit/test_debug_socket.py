@@ -114,7 +114,7 @@ def test_a_rank_on_a_gpu_is_blind_where_no_recorder_of_nccl_answers_or_all_are_o
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     own = ProcessIdentity.own()
-    status = RankStatus(0, 0, 2, "host", own.pid, own.start_time, device, RankState.RUNNING, 0.0)
+    status = RankStatus(0, 0, 2, "host", own.pid, own.start_time, device, RankState.RUNNING)
     write_json(directory.status, status.to_json(), durable=False)
     monkeypatch.setattr(Answer, "body", dump())
     monkeypatch.setattr(Answer, "by_request", {"fr_trace_json?onlyactive": IDLE})

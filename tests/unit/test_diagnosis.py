@@ -29,7 +29,7 @@ def rank(number, *, code=None, by=None, stopped=False, raised=None, at=1.0, **fi
         status = 3 if kind == "SystemExit" else None
         error = RankError(number, kind, message, *place, "Traceback …", status, 0.0, at)
     ended = {"exit_code": code, "signal": by, "stopped_by_torchrun": stopped, **fields}
-    return RankResult(number, number, 100 + number, 1, error=error, **ended)
+    return RankResult(number, 100 + number, 1, error=error, **ended)
 
 
 def result(*ranks, ending=Ending.RANK_FAILED, world=2, **more):
@@ -115,7 +115,7 @@ KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
         (result(STOPPED, ending=Ending.AGENT_ENDED, agent_exit_code=1), "launch_error", None, "after 1 of 2 ranks"),
         (result(rank(0, raised=("ValueError", "x")), ending=Ending.AGENT_ENDED), "user_error", 0, "ValueError"),
         (result(ending=Ending.AGENT_ENDED, agent_exit_code=1, launch=LaunchMode.PROCESS), "launch_error", None,
-         "the process's agent ended with exit code 1 after 0 of 2 ranks"),
+         "The agent ended with exit code 1 after 0 of 2 ranks"),
         (result(ending=Ending.AGENT_ENDED, agent_signal=9, launch=LaunchMode.PROCESS), "signal", None,
          "The agent was killed by SIGKILL, and its ranks with it."),
         # endings on request
@@ -140,9 +140,9 @@ def test_an_exception_that_is_raised_while_memory_has_run_out_is_an_oom(first):
         f"Traceback …\n{first}\n\nDuring handling of the above exception, another exception occurred:\n\nTraceback …\n"
     )
     error = RankError(0, "RuntimeError", "no step", "train.py", 7, text + "RuntimeError: no step\n", None, 0.0, 1.0)
-    assert diagnose(result(RankResult(0, 0, 100, 1, error=error), KILLED_BY_US)).klass is OutcomeClass.OOM
+    assert diagnose(result(RankResult(0, 100, 1, error=error), KILLED_BY_US)).klass is OutcomeClass.OOM
     other = replace(error, traceback=text.replace(first, "KeyError: 'MemoryError'"))
-    assert diagnose(result(RankResult(0, 0, 100, 1, error=other), KILLED_BY_US)).klass is OutcomeClass.USER_ERROR
+    assert diagnose(result(RankResult(0, 100, 1, error=other), KILLED_BY_US)).klass is OutcomeClass.USER_ERROR
 
 
 @pytest.mark.parametrize("ending", [Ending.DRAIN, Ending.DONE])
@@ -292,7 +292,7 @@ def test_the_drivers_message_about_failed_hardware_explains_lost_connections(lin
 )
 def test_a_hardware_error_names_the_gpus_of_the_rank_on_whichever_node_it_is(gpus, named):
     error = RankError(2, *ECC, "train.py", 7, "Traceback …", None, 0.0, 1.0)
-    on_second_node = RankResult(2, 0, 102, 1, error=error)
+    on_second_node = RankResult(2, 102, 1, error=error)
     assert diagnose(result(on_second_node, world=4, gpus=gpus)).evidence["hardware"].startswith(named)
 
 

@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 
@@ -7,6 +8,7 @@ from rekindle.contract.files import write_json
 from rekindle.contract.job import DRAINED_EXIT_CODE, RunIntent
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent
+from rekindle.training import drain
 from rekindle.training.drain import Drained, DrainSignal
 
 
@@ -36,6 +38,18 @@ def test_the_intent_of_the_server_is_noticed_and_a_torn_one_is_no_request(listen
     assert not listening.requested()
     request(run_dir, intent)
     assert listening.requested()
+
+
+def test_an_intent_that_cannot_be_read_now_is_read_at_the_next_step(listening, run_dir, monkeypatch):
+    request(run_dir, JobIntent.DRAIN)
+    with monkeypatch.context() as patched:
+        patched.setattr(drain, "read_json", fail)
+        assert not listening.requested()
+    assert listening.requested()
+
+
+def fail(_path):
+    raise OSError(errno.ESTALE, "Stale file handle")
 
 
 def test_only_the_rank_that_is_to_read_the_intent_reads_it(run_dir):

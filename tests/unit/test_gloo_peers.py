@@ -36,7 +36,7 @@ def test_a_connection_of_another_user_is_always_refused_and_one_of_nobody_unless
 def test_nccl_takes_part_where_there_is_a_driver_and_gloo_is_not_all(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(gloo_peers, "_NVIDIA_DRIVER", tmp_path / "nvidiactl")
+    monkeypatch.setattr(gloo_peers, "NVIDIA_DRIVER", tmp_path / "nvidiactl")
     assert gloo_peers._is_gloo_alone("undefined")
     (tmp_path / "nvidiactl").touch()
     alone = {"gloo": True, "cpu:gloo": True, "nccl": False, "cpu:gloo,cuda:nccl": False, "undefined": False}

@@ -21,14 +21,14 @@ class Watched:
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, limit: float | None = _LIMIT) -> None:
         self._dir, own = AttemptDir(directory), ProcessIdentity.own()
-        self._rank = RankResult(0, 0, own.pid, own.start_time)
+        self._rank = RankResult(0, own.pid, own.start_time)
         self._dir.rank(0).root.mkdir(parents=True)
         self._now = 1000.0
         monkeypatch.setattr(time, "monotonic", lambda: self._now)
         self._detector = HangDetector(self._dir, directory, limit, directory / "pace.json", long_timeout=60.0)
 
     def report(self, step: int, phase: str | None = None) -> None:
-        status = RankStatus(0, 0, 1, "host", self._rank.pid, self._rank.start_time, "cpu", RankState.RUNNING, 0.0)
+        status = RankStatus(0, 0, 1, "host", self._rank.pid, self._rank.start_time, "cpu", RankState.RUNNING)
         status.step, status.phase = step, phase
         write_json(self._dir.rank(0).status, status.to_json(), durable=False)
 
@@ -100,7 +100,7 @@ def test_what_may_end_by_itself_has_more_time_without_a_limit(tmp_path: Path, mo
 @pytest.mark.parametrize("exit_code", [0, 1])
 def test_a_rank_that_ends_while_its_stacks_are_awaited_is_observed_once(tmp_path: Path, exit_code: int) -> None:
     attempt, own = AttemptDir(tmp_path), ProcessIdentity.own()
-    ranks = [RankResult(number, number, own.pid, own.start_time) for number in range(2)]
+    ranks = [RankResult(number, own.pid, own.start_time) for number in range(2)]
     for rank in ranks:
         attempt.rank(rank.rank).root.mkdir(parents=True)
     ranks[0].ended_at, ranks[0].exit_code = time.monotonic(), 1

@@ -99,7 +99,7 @@ def test_stored_records_are_read_by_the_names_that_they_were_written_with(journa
     stored = [
         {"type": "rolled_back", "at": 1, "run": 2, "step": 40, "quarantined": [50, 60]},
         {"type": "ranks_running", "at": 2, "attempt": 3,
-         "ranks": [{"rank": 0, "local_rank": 0, "pid": 7, "start_time": 8}]},
+         "ranks": [{"rank": 0, "pid": 7, "start_time": 8}]},
         {"type": "attempt_ended", "at": 3, "attempt": 3, "outcome": {"class": "oom", "message": "full"},
          "resumed_from_step": 40, "last_step": 48, "snapshot_step": 45, "saving_seconds": 0.5, "progress": "known"},
         {"type": "fault_injected", "at": 4, "attempt": 3, "fault": "corrupt-snapshot", "rank": None, "snapshot": 45},
@@ -107,7 +107,7 @@ def test_stored_records_are_read_by_the_names_that_they_were_written_with(journa
     journal.write_text("".join(json.dumps(line) + "\n" for line in stored))
     back, running, ended, fault = read_journal(journal)
     assert (back.type, back.step, back.quarantined) == (RecordType.ROLLED_BACK, 40, [50, 60])
-    assert running.ranks == [RankProcess(0, 0, 7, 8)]
+    assert running.ranks == [RankProcess(0, 7, 8)]
     assert (ended.outcome.klass, ended.snapshot_step, ended.progress) == ("oom", 45, SavedProgress.KNOWN)
     assert (fault.fault, fault.snapshot) == (Fault.CORRUPT_SNAPSHOT, 45)
 

@@ -14,7 +14,6 @@ from rekindle.contract.states import JobIntent
 
 STATUS = RankStatus(
     rank=0, local_rank=0, world_size=2, host="h", pid=5, start_time=6, device="cpu", state=RankState.RUNNING,
-    started_monotonic=1.5,
 )  # fmt: skip
 ERROR = RankError(0, "ValueError", "no", "train.py", 3, "Traceback …", None, 1.0, 2.0)
 DONE = RankDone(0, drained=True, step=None, at=1.0)
@@ -48,8 +47,8 @@ def test_what_a_newer_version_has_added_is_ignored():
         {"state": "asleep"},
         {"state": 3},
         {"notice": 5},
-        {"started_monotonic": math.nan},
-        {"started_monotonic": math.inf},
+        {"steps_per_second": math.nan},
+        {"steps_per_second": math.inf},
         {"steps_per_second": [1]},
     ],
 )

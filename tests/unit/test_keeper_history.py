@@ -18,8 +18,8 @@ class Story:
         identity = {"pid": 1, "start_time": 2, "boot_id": boot or boot_id()}
         self.journal.write(RecordType.KEEPER_STARTED, run=run, keeper=identity)
 
-    def attempt(self, number, *, warm=True, run=1, **more):
-        fields = {"generation": "g", "world_size": 2, "devices": ["a", "b"], "warm": warm, **more}
+    def attempt(self, number, *, run=1, **more):
+        fields = {"world_size": 2, "devices": ["a", "b"], **more}
         self.journal.write(RecordType.ATTEMPT_STARTED, attempt=number, run=run, **fields)
 
     def ended(self, number, outcome=KILLED, **fields):

@@ -37,7 +37,7 @@ def test_rollbacks_are_limited_unless_a_new_snapshot_shows_progress():
 
 def test_a_non_finite_training_is_diagnosed_as_such_and_not_retried():
     error = RankError(1, "NonFiniteError", "loss is nan at step 47", "train.py", 7, "", None, 0.0, 0.0)
-    ranks = {0: RankResult(0, 0, 10, 1, done=True), 1: RankResult(1, 1, 11, 1, ended_at=1.0, exit_code=1, error=error)}
+    ranks = {0: RankResult(0, 10, 1, done=True), 1: RankResult(1, 11, 1, ended_at=1.0, exit_code=1, error=error)}
     outcome = diagnose(AttemptResult(1, 2, Ending.RANK_FAILED, ranks=ranks))
     assert (outcome.klass, outcome.rank) == (OutcomeClass.NAN, 1)
     assert "loss is nan at step 47" in outcome.message

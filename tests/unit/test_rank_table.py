@@ -16,7 +16,7 @@ from rekindle.keeper.rank_processes.table import RankTable, request_stacks
 def rank_of(process: subprocess.Popen[bytes]) -> RankResult:
     identity = ProcessIdentity.of(process.pid)
     assert identity is not None
-    return RankResult(0, 0, identity.pid, identity.start_time)
+    return RankResult(0, identity.pid, identity.start_time)
 
 
 def test_a_rank_that_the_keeper_has_killed_stays_so_when_it_is_killed_again_before_its_end_is_known(
@@ -36,7 +36,7 @@ def test_a_rank_that_the_keeper_has_killed_stays_so_when_it_is_killed_again_befo
 def test_a_rank_whose_last_message_did_not_arrive_is_done_by_its_marker(tmp_path: Path) -> None:
     attempt_dir = AttemptDir(tmp_path)
     table = RankTable(attempt_dir, world_size=1)
-    table.add(RankResult(0, 0, pid=1, start_time=0))
+    table.add(RankResult(0, pid=1, start_time=0))
     attempt_dir.rank(0).root.mkdir(parents=True)
     write_json(attempt_dir.rank(0).done, RankDone(0, drained=False, step=None, at=1.0).to_json())
     table.refresh_all()

@@ -1,11 +1,11 @@
 """What a replay is to do besides computing its steps: refused with what is wrong where that is known at submit."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
-from rekindle.contract.environment import RankEnv, attempt_environment
+from rekindle.contract.environment import RUN_DIR, RankEnv
+from rekindle.contract.files import write_json
 from rekindle.contract.job import JobSpec
 from rekindle.contract.job_options import Replay, TargetKind
 from rekindle.contract.outcome import Outcome, OutcomeClass
@@ -68,10 +68,8 @@ def test_without_a_step_those_of_the_outcome_are_taken(klass: OutcomeClass, mess
 
 def test_what_a_replay_does_reaches_the_ranks(tmp_path) -> None:
     wanted = Replay("b" * 10, 60, hook=True, rank=3)
-    stored = JobSpec.from_json(json.loads(json.dumps(replace(SPEC, replay=wanted).to_json())))
-    assert stored.replay == wanted
-    environment = attempt_environment(
-        run_dir=RunDir(tmp_path), attempt=1, generation="g", snapshot_policy="{}", replay=stored.replay
-    )
-    assert RankEnv.read(environment).replay == wanted
-    assert RankEnv.read({}).replay is JobSpec.from_json(SPEC.to_json()).replay is None
+    write_json(RunDir(tmp_path).spec, replace(SPEC, replay=wanted).to_json())
+    spec = RankEnv.read({RUN_DIR: str(tmp_path)}).spec
+    assert spec is not None
+    assert spec.replay == wanted
+    assert RankEnv.read({}).spec is None

@@ -2,7 +2,9 @@ import json
 import os
 import time
 
+import numpy as np
 import pytest
+import torch
 
 from rekindle.contract.environment import RankEnv
 from rekindle.contract.files import read_lines, write_json
@@ -20,7 +22,7 @@ def begin(tmp_path, rank=0):
     """What the rank's wrapper does before the script starts."""
     env = environment(tmp_path, rank)
     env.rank_dir.root.mkdir(parents=True)
-    status = RankStatus(rank, rank, 2, "host", os.getpid(), 7, "cpu", RankState.RUNNING, 1.0)
+    status = RankStatus(rank, rank, 2, "host", os.getpid(), 7, "cpu", RankState.RUNNING)
     write_json(env.rank_dir.status, status.to_json())
     return Reporter(env), env.rank_dir
 
@@ -47,9 +49,34 @@ def test_the_wrappers_part_of_the_status_is_left_as_it_was(tmp_path):
     reporter.report(epoch=1, epochs=3, step=40, steps=120, phase="train")
     after = status_of(rank_dir)
     own = {"epoch": 1, "epochs": 3, "step": 40, "steps": 120, "phase": "train", "reported_steps": 1}
-    written = {name: after[name] for name in ("updated_at", "updated_monotonic")}
-    assert after == {**before, **own, **written}
-    assert after["updated_monotonic"] <= time.monotonic()
+    assert after == {**before, **own, "updated_at": after["updated_at"]}
+    assert before["updated_at"] < after["updated_at"] <= time.time()
+
+
+def test_progress_of_other_kinds_of_numbers_is_shown_as_whole_ones(tmp_path):
+    reporter, rank_dir = begin(tmp_path)
+    reporter.report(epoch=1.75, epochs=np.float32(3), step=np.int64(40), steps=torch.tensor(120), phase=None)
+    status = RankStatus.from_json(status_of(rank_dir))
+    assert (status.epoch, status.epochs, status.step, status.steps, status.phase) == (1, 3, 40, 120, None)
+
+
+@pytest.mark.parametrize("progress", [{"step": 0.5}, {"steps": "9"}, {"epoch": "one"}, {"epoch": float("nan")}])
+def test_progress_that_is_no_number_is_named_and_the_status_stays_as_it_was(tmp_path, progress):
+    reporter, rank_dir = begin(tmp_path)
+    before = status_of(rank_dir)
+    (name,) = progress
+    with pytest.raises(TypeError, match=rf"report\({name}=…\): must be a whole number, not "):
+        reporter.report(**progress)
+    assert status_of(rank_dir) == before
+
+
+def test_every_name_that_is_no_progress_is_a_metric(tmp_path):
+    reporter, rank_dir = begin(tmp_path)
+    metrics = {"steps_per_second": 7.0, "snapshot_step": 3.0, "completed": 1.0, "rank": 5.0}
+    reporter.report(step=1, **metrics)
+    reporter.flush()
+    assert [point["values"] for point in points_of(rank_dir)] == [metrics]
+    assert status_of(rank_dir)["snapshot_step"] is None
 
 
 def test_steps_may_be_delayed_but_other_changes_are_written_at_once_and_the_last_step_at_the_end(tmp_path):
@@ -62,7 +89,7 @@ def test_steps_may_be_delayed_but_other_changes_are_written_at_once_and_the_last
         written += rank_dir.status.stat().st_ino != inode
         inode = rank_dir.status.stat().st_ino
     assert written < 100
-    reporter.report(snapshot_step=150)
+    reporter.update_status(snapshot_step=150)
     assert status_of(rank_dir)["snapshot_step"] == 150
     assert status_of(rank_dir)["step"] == 199
     reporter.report(step=200)
@@ -78,6 +105,14 @@ def test_metrics_are_whole_lines_and_numbers_that_are_not_finite_become_null(tmp
     reporter.flush()
     found = [(point["step"], point["epoch"], point["values"]) for point in points_of(rank_dir)]
     assert found == [(1, 0, {"loss": 0.5, "lr": 0.1}), (2, 0, {"loss": None}), (3, 1, {"loss": None})]
+
+
+def test_after_a_full_disk_only_the_points_are_lost_that_did_not_fit(tmp_path):
+    reporter, rank_dir = begin(tmp_path)
+    rank_dir.metrics.write_bytes(b'{"step": 1, "epo')
+    reporter.report(step=2, loss=0.5)
+    reporter.flush()
+    assert [point["step"] for point in points_of(rank_dir)] == [2]
 
 
 def test_only_rank_0_keeps_metrics(tmp_path):

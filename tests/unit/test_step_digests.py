@@ -1,6 +1,5 @@
 """The records of a rank's digests: the same for the same training, and different in what has changed."""
 
-import json
 import random
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from rekindle.contract.files import read_lines
 from rekindle.contract.run_dir.digest_records import DigestNames, StepDigest, TensorKind, pack, unpack
 from rekindle.training import rng, step_digests
 from rekindle.training.process_group import World
@@ -47,7 +47,7 @@ def train(path: Path, *, steps: int = 4, interval: int = 2, **change: Any) -> li
             model[2].weight.detach()[0, 0] += 1e-6
         progress.end_step(sampler)
         digests.end_step()
-    values = [json.loads(line) for line in path.read_text().splitlines()]
+    values = [value for _, value in read_lines(path)]
     assert DigestNames.from_json(values[0]).parameters[0] == "0.weight"
     return [StepDigest.from_json(value) for value in values if "step" in value]
 
@@ -101,8 +101,23 @@ def test_records_become_rarer_where_they_take_much_room(tmp_path: Path, monkeypa
 
 def test_a_full_disk_ends_no_training(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
-    with pytest.raises(IsADirectoryError):  # of the test itself, which reads the file
+    with pytest.raises(IndexError):  # of the test itself, which reads the file
         train(tmp_path / "one")
+
+
+def test_a_record_that_a_full_disk_has_cut_off_swallows_no_other(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b'{"parameters": ["0.we')
+    assert [each.step for each in train(tmp_path / "one")] == [2, 4]
+
+
+def test_a_rank_that_compares_with_no_other_takes_no_digests_before_a_save(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = TrainingProgress(epochs=1)
+    digests = DigestRecorder(
+        ALONE, nn.Linear(1, 1), {}, progress, 1, replicated=True, path=None, logged=lambda step: {},
+        on_divergence="stop",
+    )  # fmt: skip
+    monkeypatch.setattr(step_digests.TensorDigests, "take", None)
+    digests.check()
 
 
 @pytest.mark.parametrize(

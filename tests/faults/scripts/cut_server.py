@@ -38,18 +38,18 @@ def serve(root: Path) -> None:
     launchers = fake_launchers(store, home, cpu_machine(SLOTS))
     engine = Reconciler(store, home, cpu_machine(SLOTS), launchers)
     engine.recover()
-    for job_id, row in store.recovery.known_jobs().items():
-        report("row", job_id, row.state)
+    for job_id in store.recovery.known_jobs():
+        report("row", job_id, store.job_state(job_id))
     report("recovered")
     submitter = Submitter(store, home, launchers)
     threading.Thread(target=submit, args=(submitter,), daemon=True).start()
-    ended = {job_id for job_id, row in store.recovery.known_jobs().items() if row.state in TERMINAL}
+    ended = {job_id for job_id in store.recovery.known_jobs() if store.job_state(job_id) in TERMINAL}
     while True:
         engine.reconcile()
-        for job_id, row in store.recovery.known_jobs().items():
-            if row.state in TERMINAL and job_id not in ended:
+        for job_id in store.recovery.known_jobs().keys() - ended:
+            if (state := store.job_state(job_id)) in TERMINAL:
                 ended.add(job_id)
-                report("ended", job_id, row.state)
+                report("ended", job_id, state)
 
 
 def submit(submitter: Submitter) -> None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from rekindle import report
+from rekindle.training.reporter import reporter
 
 FOLDER = Path(os.environ["REKINDLE_SNAPSHOT_DIR"])
 RANK = int(os.environ["RANK"])
@@ -40,7 +41,7 @@ match sys.argv[1]:
     case "raise":
         raise ValueError("always the same")
     case "raise-without-snapshot":
-        report(snapshot_policy="every 100 steps", step=3)
+        reporter().update_status(snapshot_policy="every 100 steps", step=3)
         raise ValueError("always the same")
     case "raise-late":
         if os.environ["REKINDLE_ATTEMPT"] != "4":

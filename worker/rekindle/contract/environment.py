@@ -1,6 +1,5 @@
 """Every environment variable that crosses a process boundary, and what must not be inherited."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -9,7 +8,8 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from rekindle.contract.connection_owner import NodePeers
-from rekindle.contract.job_options import Replay
+from rekindle.contract.job import JobSpec
+from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
 
 JOB_ID = "REKINDLE_JOB_ID"  # id of the job
@@ -18,11 +18,6 @@ SNAPSHOT_DIR = "REKINDLE_SNAPSHOT_DIR"  # directory to save in and to load from,
 ATTEMPT = "REKINDLE_ATTEMPT"  # number of the attempt, 1 at first
 GENERATION = "REKINDLE_GENERATION"  # of the attempt: a snapshot is committed only in the latest one
 SNAPSHOT_POLICY = "REKINDLE_SNAPSHOT_POLICY"  # when `rekindle.Run` takes snapshots, as JSON; the policy of the job
-DIGEST_INTERVAL = "REKINDLE_DIGEST_INTERVAL"  # steps between two digests of `rekindle.Run`, where the job sets it
-LAST_STEP = "REKINDLE_LAST_STEP"  # at which `rekindle.Run` stops, where the job sets it
-CHECK_DEVICE = "REKINDLE_CHECK_DEVICE"  # "1": `rekindle.Run` looks for spikes of the loss
-RECORD_STEP = "REKINDLE_RECORD_STEP"  # whose layers `rekindle.Run` records, where the job sets it
-REPLAY = "REKINDLE_REPLAY"  # what `rekindle.Run` does in the first step of a replay, as JSON
 DEVICES_PER_RANK = "REKINDLE_DEVICES_PER_RANK"  # number of devices of each rank
 SLOTS = "REKINDLE_SLOTS"  # all slots of the attempt on this machine, those of local rank 0 first
 AFFINITY = "REKINDLE_AFFINITY"  # of the keeper and its ranks: an ``Affinity``, and how many CPU slots there are
@@ -93,7 +88,6 @@ READ_LATE = frozenset({GENERATION, FAILURE_STATS})
 SET_BY_REKINDLE = frozenset(
     {
         *(JOB_ID, RUN_DIR, SNAPSHOT_DIR, ATTEMPT, GENERATION, SNAPSHOT_POLICY, FAILURE_STATS),
-        *(DIGEST_INTERVAL, LAST_STEP, RECORD_STEP, REPLAY, CHECK_DEVICE),
         *(DEVICES_PER_RANK, SLOTS, AFFINITY, GPU_SHARE, NODE, NODE_PEERS, HOST, NODE_PLAN, STANDBY, USED_CUDA),
         *(PRIVATE_TMP, ENV_FILES),
         *(ARRAY_INDEX, EVENT, EVENT_ID, EVENT_JSON),
@@ -125,11 +119,6 @@ class RankEnv:
     node: int | None = None  # number of the machine in the attempt; None where the job is not on a cluster
     host: str | None = None  # name of the machine in the cluster, likewise
     node_peers: NodePeers | None = None  # the machines of the attempt, where only these may connect to a rank
-    digest_interval: int | None = None
-    last_step: int | None = None
-    record_step: int | None = None
-    replay: Replay | None = None
-    check_device: bool = False
     group_rank: int = 0  # number of the torchrun agent that started this rank, one on each machine
 
     AUDIT_EVENT: ClassVar[str] = "rekindle.environment"
@@ -140,7 +129,6 @@ class RankEnv:
         sys.audit(cls.AUDIT_EVENT)
         run_dir = environment.get(RUN_DIR)
         snapshot_dir = environment.get(SNAPSHOT_DIR)
-        replay = environment.get(REPLAY)
         return cls(
             rank=int(environment.get("RANK", "0")),
             local_rank=int(environment.get("LOCAL_RANK", "0")),
@@ -157,13 +145,13 @@ class RankEnv:
             node=_number(environment.get(NODE)),
             host=environment.get(HOST),
             node_peers=NodePeers.from_text(environment.get(NODE_PEERS, "")),
-            digest_interval=_number(environment.get(DIGEST_INTERVAL)),
-            last_step=_number(environment.get(LAST_STEP)),
-            record_step=_number(environment.get(RECORD_STEP)),
-            replay=None if replay is None else Replay.from_json(json.loads(replay)),
-            check_device=environment.get(CHECK_DEVICE) == "1",
             group_rank=int(environment.get("GROUP_RANK", "0")),
         )
+
+    @property
+    def spec(self) -> JobSpec | None:
+        """What was asked for at submit; None outside rekindle."""
+        return None if self.run_dir is None else read_record(self.run_dir.spec, JobSpec)
 
     @property
     def attempt_dir(self) -> AttemptDir | None:
@@ -183,16 +171,8 @@ def attempt_environment(
     failures: FailureStats = _NONE_YET,
     devices_per_rank: int = 1,
     slots: Sequence[str] = (),
-    digest_interval: int | None = None,
-    last_step: int | None = None,
-    record_step: int | None = None,
-    replay: Replay | None = None,
-    check_device: bool = False,
 ) -> dict[str, str]:
     """What the keeper adds to the job's environment for one attempt."""
-    repeated = None if replay is None else json.dumps(replay.to_json())
-    chosen = {DIGEST_INTERVAL: digest_interval, LAST_STEP: last_step, RECORD_STEP: record_step, REPLAY: repeated}
-    chosen[CHECK_DEVICE] = "1" if check_device else None
     return {
         JOB_ID: run_dir.job_id,
         RUN_DIR: str(run_dir.root),
@@ -203,7 +183,6 @@ def attempt_environment(
         FAILURE_STATS: failures.to_text(),
         DEVICES_PER_RANK: str(devices_per_rank),
         SLOTS: ",".join(slots),
-        **{name: str(value) for name, value in chosen.items() if value is not None},
     }
 
 

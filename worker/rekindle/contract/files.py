@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -106,19 +106,25 @@ def read_json(path: Path, *, root: Path | None = None, max_bytes: int = 16 << 20
 
 
 def append_line(path: Path, value: Any, *, durable: bool = True) -> None:
-    """Append one JSON line and fsync it. A torn last line left by a crash is first ended, so it cannot swallow ours.
+    """Append one JSON line, as ``append_lines`` does."""
+    append_lines(path, [value], durable=durable)
+
+
+def append_lines(path: Path, values: Iterable[Any], *, durable: bool = True) -> None:
+    """Append JSON lines and fsync them. A torn last line left by a crash is first ended, so it cannot swallow ours.
 
     ``durable=False`` leaves out the fsync: right for what means nothing after a crash. Raises OSError, naming the file,
-    where the line did not fit whole (a full disk).
+    where the lines did not fit whole (a full disk).
     """
     created = not path.exists()
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         size = os.fstat(fd).st_size
         torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-        line = (b"\n" if torn else b"") + json.dumps(value, allow_nan=False).encode() + b"\n"
-        if os.write(fd, line) != len(line):
-            raise OSError(errno.ENOSPC, "only a part of the line was written")
+        lines = "".join(json.dumps(value, allow_nan=False) + "\n" for value in values).encode()
+        content = b"\n" * torn + lines
+        if os.write(fd, content) != len(content):
+            raise OSError(errno.ENOSPC, "only a part of the lines was written")
         if durable:
             os.fsync(fd)
     except OSError as error:

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from rekindle.contract.cores import kernel_bus_id
 from rekindle.contract.field_texts import Described
+from rekindle.contract.run_dir.json_records import Amount, Count
 
 LIBRARY = "libnvidia-ml.so.1"
 _CORE_SENSOR = 0  # NVML_TEMPERATURE_GPU
@@ -65,15 +66,15 @@ class _PciInfo(ctypes.Structure):
 class GpuReading(Described):
     """One sample of a whole GPU, whoever uses it. What its driver does not report is None: MIG has no utilization."""
 
-    utilization_percent: int | None = None
+    utilization_percent: Count | None = None
     """Time in which the GPU computed, in percent, 0 to 100; null where not known."""
-    memory_used_bytes: int | None = None
+    memory_used_bytes: Count | None = None
     """Used memory in bytes; null where not known."""
-    memory_total_bytes: int | None = None
+    memory_total_bytes: Count | None = None
     """Memory in bytes; null where not known."""
-    temperature_celsius: int | None = None
+    temperature_celsius: Count | None = None
     """Temperature in degrees Celsius; null where not known."""
-    power_watts: float | None = None
+    power_watts: Amount | None = None
     """Power in watts; null where not known."""
 
 

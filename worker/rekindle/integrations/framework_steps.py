@@ -39,7 +39,7 @@ class FrameworkSteps:
             self._drain = DrainSignal(env.run_dir, reads_intent=env.rank == 0)
             self._drain.start(chain=False)  # a handler of the framework would stop the ranks at different steps
             self._directory = env.run_dir.snapshots / "drained"
-            report(completed=False)
+            reporter().update_status(completed=False)
             if step:
                 reporter().resumed(step)
         return self._world is not None
@@ -83,4 +83,4 @@ class FrameworkSteps:
         if self._world is not None:
             self._flags.wait()
             self._drain.stop()
-            report(completed=True, phase="epoch end")
+            reporter().update_status(completed=True, phase="epoch end")

@@ -17,7 +17,6 @@ from rekindle.contract.safe_open import read_end
 
 N = TypeVar("N", int, float)
 
-_TAIL = 4000  # bytes of torchrun's output that are evidence
 _MAX_TAIL = 256 << 10  # bytes in which torchrun may report on each of many ranks
 
 
@@ -61,7 +60,6 @@ class RankResult:
     """One rank and its end, as observed from outside and as reported by itself."""
 
     rank: int
-    local_rank: int
     pid: int
     start_time: int
     ended_at: float | None = None  # seconds of CLOCK_MONOTONIC
@@ -221,7 +219,7 @@ def read_rank_result(rank_dir: RankDir, rank: int) -> RankResult | None:
     status = read_record(rank_dir.status, RankStatus)
     if status is None:
         return None
-    result = RankResult(rank, status.local_rank, status.pid, status.start_time)
+    result = RankResult(rank, status.pid, status.start_time)
     read_markers(rank_dir, result)
     return result
 
@@ -239,7 +237,7 @@ def read_lost_attempt(run_dir: RunDir, number: int, world_size: int, stop: Endin
     ``stop``: the ending that was requested before, after which exit code 0 is no success.
     """
     attempt_dir = run_dir.attempt(number)
-    ranks = {rank: RankResult(rank, rank, pid=0, start_time=0) for rank in range(world_size)}
+    ranks = {rank: RankResult(rank, pid=0, start_time=0) for rank in range(world_size)}
     for rank in ranks.values():
         read_markers(attempt_dir.rank(rank.rank), rank)
     ending = Ending.DONE if all(rank.done for rank in ranks.values()) else Ending.KEEPER_LOST
@@ -266,12 +264,6 @@ def _highest(values: Iterable[N | None]) -> N | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def agent_log_tail(log: Path, max_bytes: int = _TAIL) -> str:
-    """The end of torchrun's own output."""
-    return read_end(log, max_bytes)
-
-
 def stopped_by_torchrun(agent_log: Path, pid: int) -> bool:
     """True where torchrun logged that it sent SIGTERM to ``pid``: nobody else would log that."""
-    log = agent_log_tail(agent_log, _MAX_TAIL)
-    return bool(re.search(rf"process {pid} (via|closing) signal SIGTERM", log))
+    return bool(re.search(rf"process {pid} (via|closing) signal SIGTERM", read_end(agent_log, _MAX_TAIL)))

@@ -5,7 +5,7 @@ On a cluster it is the clock of the home, so that all coordinators have the same
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,17 +25,6 @@ class AttemptJournal(Protocol):
     def write_nowait(self, record_type: RecordType, **fields: Any) -> None: ...
 
 
-class Owner(Protocol):
-    """Shows whether another keeper has taken over a journal."""
-
-    @property
-    def stamp(self) -> Mapping[str, Any]:
-        """Fields of every record."""
-
-    def check(self) -> None:
-        """Raise SupersededError where another keeper writes the journal now."""
-
-
 class SupersededError(Exception):
     """Another keeper has taken over the job: this one must not write anything any more."""
 
@@ -51,12 +40,15 @@ class BufferedJournal:
     ``write`` waits for space. What happens within an attempt need not be on disk at once: ``write_nowait`` never waits.
     """
 
-    def __init__(self, path: Path, wait: Callable[[float], None], owner: Owner | None = None) -> None:
+    def __init__(
+        self, path: Path, wait: Callable[[float], None], check_owner: Callable[[], None] | None = None, **stamp: Any
+    ) -> None:
         """``wait`` is called with seconds while the disk is full; it may raise to give up.
 
-        ``owner`` is asked before each record, unless a lock shows that there is no other.
+        ``check_owner`` is called before each record, unless a lock shows that no other keeper writes the journal; it
+        raises SupersededError where one does. ``stamp``: fields of every record.
         """
-        self._journal, self._wait, self._owner = Journal(path), wait, owner
+        self._journal, self._wait, self._check_owner, self._stamp = Journal(path), wait, check_owner, stamp
         self._buffer: deque[tuple[RecordType, float, dict[str, Any]]] = deque()
 
     def write(self, record_type: RecordType, **fields: Any) -> None:
@@ -80,14 +72,12 @@ class BufferedJournal:
             self._flush()
 
     def _add(self, record_type: RecordType, fields: dict[str, Any]) -> None:
-        stamp = {} if self._owner is None else self._owner.stamp
-        at = fields.pop("at", None) or journal_time()
-        self._buffer.append((record_type, at, {**fields, **stamp}))
+        self._buffer.append((record_type, journal_time(), {**fields, **self._stamp}))
 
     def check_owner(self) -> None:
         """Raise SupersededError where another keeper writes this journal now."""
-        if self._owner is not None:
-            self._owner.check()
+        if self._check_owner is not None:
+            self._check_owner()
 
     def _flush(self) -> None:
         self.check_owner()
@@ -97,7 +87,7 @@ class BufferedJournal:
                 self._journal.write(record_type, at=at, **fields)
             except OSError as error:
                 reason = why_unwritable(error, error.filename)
-                if self._owner is not None and reason is not None:
+                if self._check_owner is not None and reason is not None:
                     raise UnwritableError(reason) from error
                 raise
             self._buffer.popleft()

@@ -53,7 +53,7 @@ _STOPS_ON_NODES = {Ending.SHUTDOWN: "before the end of its Slurm job", Ending.GR
 
 def diagnose(result: AttemptResult) -> Outcome:
     """The outcome of an attempt."""
-    if result.ending in _STOPS or (result.ending is Ending.DONE and result.drained):
+    if result.ending.is_stop or (result.ending is Ending.DONE and result.drained):
         return _stopped(result)
     if result.ending is Ending.DONE:
         return _success(result)
@@ -71,8 +71,7 @@ def diagnose(result: AttemptResult) -> Outcome:
         return _launch_stalled(result)
     if result.agent_signal is not None:
         name = signal_name(result.agent_signal)
-        agent = "agent" if result.launch is LaunchMode.PROCESS else "torchrun agent"
-        message = f"The {agent} was killed by {name}, and its ranks with it."
+        message = f"The {_agent(result)} was killed by {name}, and its ranks with it."
         return _outcome(result, OutcomeClass.SIGNAL, message, signal=name)
     culprit = root_cause(result.ranks.values())
     if culprit is None or (is_cascade(culprit) and len(result.ranks) < result.world_size):
@@ -209,7 +208,7 @@ def _stopped_unsaved(result: AttemptResult, why: str) -> str:
 
 
 def _agent(result: AttemptResult) -> str:
-    return "the process's agent" if result.launch is LaunchMode.PROCESS else "torchrun"
+    return "agent" if result.launch is LaunchMode.PROCESS else "torchrun agent"
 
 
 def _ranks_stopped(result: AttemptResult) -> Outcome:
@@ -238,7 +237,7 @@ def _launch_stalled(result: AttemptResult) -> Outcome:
     first = f" (the first of them is rank {missing[0]})" if missing else ""
     message = (
         f"After ten minutes {len(missing) or 'some'} of {result.world_size} ranks had not started{first}; the end of "
-        f"{_agent(result)}'s log is in the evidence."
+        f"the {_agent(result)}'s log is in the evidence."
     )
     evidence = {"late": missing, "agent_log": result.agent_log_tail}
     return _outcome(result, OutcomeClass.LAUNCH_ERROR, message, evidence=evidence)
@@ -247,7 +246,7 @@ def _launch_stalled(result: AttemptResult) -> Outcome:
 def _launch_error(result: AttemptResult) -> Outcome:
     code, evidence = result.agent_exit_code, {"agent_log": result.agent_log_tail}
     message = (
-        f"{_agent(result)} ended with exit code {code} after {len(result.ranks)} of {result.world_size} ranks had "
+        f"The {_agent(result)} ended with exit code {code} after {len(result.ranks)} of {result.world_size} ranks had "
         "started; the end of its log is in the evidence."
     )
     return _outcome(result, OutcomeClass.LAUNCH_ERROR, message, exit_code=code, evidence=evidence)

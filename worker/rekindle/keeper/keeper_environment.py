@@ -1,24 +1,54 @@
-"""What surrounds a keeper: the secrets and the temporary directory of its job, and the record of what a run uses."""
+"""What surrounds a keeper: log, secrets and temporary directory of its job, and the record of what a run uses."""
 
 import json
 import os
 import platform
+import shutil
 import stat
+import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import distributions
 from pathlib import Path
 
 from rekindle.contract.environment import ENV_FILES, PRIVATE_TMP
 from rekindle.contract.files import write_json
+from rekindle.contract.processes import descendants, forbid_core_dumps, set_child_subreaper, set_process_name
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.keeper.rank_processes.process_tree import kill_all, reap_children
 
 _MAX_BYTES = 1 << 16  # of the value of a variable
 
 
 class SecretError(Exception):
     """The file with the value of a variable cannot be read; the message names both."""
+
+
+def log(message: str) -> None:
+    """Print to stderr, which is the log of a keeper, and of its agents."""
+    with suppress(OSError):  # it may be on the disk whose being full is reported
+        print(message, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def keep_job(name: str, keep: Callable[[], bool]) -> bool:
+    """Let ``keep`` start ranks, with the secrets and the directory of their job, and leave no process behind.
+
+    Returns what it returns: whether the job has ended. Raises SecretError.
+    """
+    set_process_name(name)
+    set_child_subreaper()
+    forbid_core_dumps()
+    is_over, tmp = False, make_private_tmp()
+    try:
+        read_secrets()
+        is_over = keep()
+    finally:
+        kill_all(partial(descendants, os.getpid()), reap_children)
+        if is_over and tmp is not None:
+            shutil.rmtree(tmp, ignore_errors=True)
+    return is_over
 
 
 def read_secrets() -> None:

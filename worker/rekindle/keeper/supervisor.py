@@ -31,7 +31,7 @@ from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt.shutdown import STOP_GRACE
 from rekindle.keeper.attempt_result import AttemptResult, Ending, read_lost_attempt
 from rekindle.keeper.attempt_runner import LocalRunner, MakeRunner, Resources
-from rekindle.keeper.buffered_journal import BufferedJournal, Owner, journal_time
+from rekindle.keeper.buffered_journal import BufferedJournal, journal_time
 from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.hangs.stall import LONG_TIMEOUT
@@ -64,16 +64,21 @@ class Keeper:
     """Owns the run directory (its caller holds the lock) from ``begin`` to the end of ``supervise``."""
 
     def __init__(
-        self, run_dir: RunDir, events: EventLoop, make_runner: MakeRunner = LocalRunner, owner: Owner | None = None
+        self,
+        run_dir: RunDir,
+        events: EventLoop,
+        make_runner: MakeRunner = LocalRunner,
+        check_owner: Callable[[], None] | None = None,
+        **stamp: Any,
     ) -> None:
-        """``owner``: see ``BufferedJournal``."""
+        """``check_owner``, ``stamp``: see ``BufferedJournal``."""
         self._run_dir, self._events = run_dir, events
         self.spec = _read(run_dir.spec, JobSpec.from_json)
         self._intent_version: tuple[int, int] | None = None
         self._intent = self._read_intent()
         self.run = self._intent.run
         self._runner = make_runner(run_dir, self.spec, self._intent, events)
-        self._journal = BufferedJournal(run_dir.journal, self._wait_for_space, owner)
+        self._journal = BufferedJournal(run_dir.journal, self._wait_for_space, check_owner, **stamp)
         self._history = read_history(run_dir.journal, self.run)
         self._number = self._history.last.number  # of the latest attempt
         self._resources: Resources | None = None  # of the attempt that runs
@@ -161,10 +166,8 @@ class Keeper:
             RecordType.ATTEMPT_STARTED,
             attempt=number,
             run=self.run,
-            generation=generation,
             world_size=resources.world_size,
             devices=resources.devices,
-            warm=self.spec.warm,
             **({"hosts": resources.hosts} if resources.hosts else {}),
         )
         write_arguments(self.spec, self._run_dir, number)
@@ -178,11 +181,6 @@ class Keeper:
             failures=failure_stats(self._run_dir.journal),
             devices_per_rank=self.spec.devices_per_rank,
             slots=resources.devices,
-            digest_interval=self.spec.digest,
-            last_step=self.spec.last_step,
-            record_step=self.spec.record_step,
-            replay=self.spec.replay,
-            check_device=self.spec.check_device,
         )
         plan = AttemptPlan(
             spec=self.spec,
@@ -190,7 +188,6 @@ class Keeper:
             world_size=resources.world_size,
             gpus=resources.gpus,
             environment=environment,
-            warm=self.spec.warm,
             deadline=self._deadline,
             log_bytes=self._intent.log_bytes,
             requested_stop=partial(self._requested_end, resources),
@@ -272,9 +269,12 @@ class Keeper:
         self._journal.write_nowait(RecordType.DEVICES_HELD, run=self.run, devices=held)
 
     def _read_intent(self) -> RunIntent:
+        version = None
         with suppress(OSError):
-            self._intent_version = _version(self._run_dir.intent)  # before it is read: the next may replace it
-        return _read(self._run_dir.intent, RunIntent.from_json)
+            version = _version(self._run_dir.intent)  # before it is read: the next may replace it
+        intent = _read(self._run_dir.intent, RunIntent.from_json)
+        self._intent_version = version  # only now: what could not be read is read again
+        return intent
 
 
 def roll_back(run_dir: RunDir, step: int) -> list[int] | None:

@@ -18,13 +18,14 @@ import multiprocessing.popen_spawn_posix
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import spawn
 from typing import Any
 
 from rekindle.contract.environment import RankEnv
 from rekindle.rank import gloo_peers
+from rekindle.rank.import_hooks import Hook, call_when_loaded
 
 _STORE_CLASS = "TCPStore"
 _USES_AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
@@ -63,9 +64,6 @@ def _loopback_listener(host: Any, port: Any) -> socket.socket | None:
     return None
 
 
-Hook = tuple[str, str, Callable[[Any], None]]
-"""A module, a name in it, and what changes the module as soon as it has the name."""
-
 _HOOKS: tuple[Hook, ...] = (
     ("torch.distributed.distributed_c10d", gloo_peers.FUNCTION, gloo_peers.verify_groups),
     (_RENDEZVOUS, _STORE_CLASS, listen_on_loopback),
@@ -84,22 +82,6 @@ def install() -> None:
     """Install all hooks; call it once in a process, before its script runs."""
     call_when_loaded(_HOOKS)
     _install_in_spawned()
-
-
-def call_when_loaded(hooks: Sequence[Hook]) -> None:
-    """Call each hook at once, or as soon as the last line of what it changes has run."""
-    pending = list(hooks)
-
-    def call_loaded(event: str, _: tuple[object, ...]) -> None:
-        if event == "import" and pending:
-            for hook in [each for each in pending if hasattr(sys.modules.get(each[0]), each[1])]:
-                pending.remove(hook)
-                name, _attribute, change = hook
-                change(sys.modules[name])
-
-    call_loaded("import", ())
-    if pending:
-        sys.addaudithook(call_loaded)
 
 
 class _Installed:

@@ -9,7 +9,6 @@ The hook keeps no descriptor open, which a script that closes all of its own wou
 of its own file: a signal handler of the script may raise while it runs, and that exception belongs to the script.
 """
 
-import importlib
 import json
 import os
 import stat
@@ -17,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from threading import get_ident
 from typing import Any
 
@@ -32,44 +31,31 @@ from rekindle.contract.run_dir.script_files import (
     name_pattern,
     previous_path,
 )
+from rekindle.rank.import_hooks import call_when_loaded, replacement
 
 MAX_PATTERNS = 10_000  # of directory and name; what a script writes beyond them is not learned
 MAX_LOADED = 1_000
 _WRITING = os.O_WRONLY | os.O_RDWR
 _STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.system", "os.exec"})
-_IGNORED = ("/dev/", "/proc/", "/sys/")
+IGNORED = ("/dev/", "/proc/", "/sys/")
 _IGNORED_PARTS = ("/__pycache__/", "/.cache/", "/torchinductor_", "/.triton/", "/wandb/", "/mlruns/", "/site-packages/")
-
-
-@dataclass(frozen=True, slots=True)
-class _Internal:
-    """A function by which a library opens files without an audit event; ``position`` is that of the path."""
-
-    module: str
-    name: str
-    position: int
-    loads: bool = False
-
-
-_INTERNALS = (
-    _Internal("torch.serialization", "_open_zipfile_writer", 0),
-    _Internal("safetensors.torch", "serialize_file", 1),
-    _Internal("safetensors.torch", "safe_open", 0, loads=True),
-)
-_IMPORTED_AT_ONCE = "safetensors.torch"
-"""A script may call it in its very next line, with no event before; the import of torch causes thousands."""
-
 _OVERWRITTEN = (".bin", ".ckpt", ".pt", ".pth", ".tar")
 _SPARE_BYTES = 256 << 20  # that are left free
-_MODULES = {internal.module for internal in _INTERNALS}
 
 
 def track_files(run_dir: RunDir, rank_dir: RankDir) -> None:
     """Record from now on, until this process ends. Call it after the rank's output is captured."""
     observed = read_record(run_dir.observed, Observations)
-    tracker = _Tracker(rank_dir, observed or Observations(), ignored=(*_IGNORED, f"{run_dir.attempts}/"))
+    tracker = _Tracker(rank_dir, observed or Observations(), ignored=(*IGNORED, f"{run_dir.attempts}/"))
     tracker.record(FileUse.TRACKED, str(rank_dir.files))
-    sys.addaudithook(tracker.on_event)  # an event by itself, which replaces what is imported already
+    call_when_loaded(  # what opens files without an audit event
+        [
+            replacement("torch.serialization", "_open_zipfile_writer", partial(_noting, tracker.written, 0)),
+            replacement("safetensors.torch", "serialize_file", partial(_noting, tracker.written, 1)),
+            replacement("safetensors.torch", "safe_open", partial(_noting, tracker.loaded, 0)),
+        ]
+    )
+    sys.addaudithook(tracker.on_event)
 
 
 class _Tracker:
@@ -82,12 +68,11 @@ class _Tracker:
         self._patterns: set[tuple[str, str]] = set()
         self._loaded: set[str] = set()
         self._spawned = False
-        self._keeping = 0  # thread whose events are this module's own
-        self._importing = {internal.module for internal in _INTERNALS} & sys.modules.keys()
+        self._keeping = set[int]()  # threads whose events are this module's own
 
     def on_event(self, event: str, args: tuple[Any, ...]) -> None:
         """The audit hook."""
-        if get_ident() == self._keeping:
+        if get_ident() in self._keeping:
             return
         if event == "open":
             path, _, flags = args
@@ -100,13 +85,6 @@ class _Tracker:
         elif event in _STARTS and not self._spawned:
             self._spawned = True
             self.record(FileUse.SPAWNED, "")
-        elif event == "import" and args[0] in _MODULES and args[0] not in self._importing:
-            self._importing.add(args[0])
-            if args[0] == _IMPORTED_AT_ONCE:
-                with suppress(ImportError):  # which the script's own import then raises
-                    importlib.import_module(args[0])
-        if self._importing:
-            self._replace_internals()
 
     def written(self, path: object, *, overwrites: bool = True) -> None:
         if (absolute := self._absolute(path)) is None:
@@ -118,7 +96,7 @@ class _Tracker:
 
     def _keep_previous(self, path: str) -> None:
         """Move away a complete checkpoint before it is overwritten, where both have space: a kill would leave none."""
-        self._keeping = get_ident()
+        self._keeping.add(get_ident())
         try:
             status = os.lstat(path)
             space = os.statvfs(path)
@@ -128,7 +106,7 @@ class _Tracker:
         except OSError:
             pass  # as where the directory cannot be written
         finally:
-            self._keeping = 0
+            self._keeping.discard(get_ident())
 
     def renamed(self, source: object, path: object) -> None:
         absolute, before = self._absolute(path), self._absolute(source)
@@ -161,41 +139,35 @@ class _Tracker:
 
     def _absolute(self, path: object) -> str | None:
         """Absolute path; None for a file that is no checkpoint by where it is, and for what is no path."""
-        if isinstance(path, os.PathLike):
-            path = os.fspath(path)
-        if isinstance(path, bytes):
-            path = os.fsdecode(path)
-        if not isinstance(path, str) or path == self._log or "\0" in path:
+        absolute = None if path == self._log else absolute_path(path)
+        if absolute is None or absolute.startswith(self._ignored) or any(part in absolute for part in _IGNORED_PARTS):
             return None
-        absolute = path if path.startswith("/") and "/." not in path else self._resolved(path)
-        ignored = absolute is None or absolute.startswith(self._ignored) or any(p in absolute for p in _IGNORED_PARTS)
-        return None if ignored else absolute
+        return absolute
 
-    def _resolved(self, path: str) -> str | None:
-        with suppress(OSError):  # the working directory was removed
-            return os.path.abspath(path)  # noqa: PTH100  # which follows links: the script's own name counts
+
+def absolute_path(path: object) -> str | None:
+    """The path that an audit event names, with links as they are; None for what is no path."""
+    if isinstance(path, os.PathLike):
+        path = os.fspath(path)
+    if isinstance(path, bytes):
+        path = os.fsdecode(path)
+    if not isinstance(path, str) or "\0" in path:
         return None
+    if path.startswith("/") and "/." not in path:
+        return path
+    with suppress(OSError):  # the working directory was removed
+        return os.path.abspath(path)  # noqa: PTH100  # which follows links: the script's own name counts
+    return None
 
-    def _replace_internals(self) -> None:
-        """Replace functions in modules whose import has ended by now."""
-        for name in list(self._importing):
-            module = sys.modules.get(name)
-            if module is None or getattr(module.__spec__, "_initializing", False):
-                continue
-            self._importing.discard(name)
-            for internal in _INTERNALS:
-                if internal.module == name and (original := getattr(module, internal.name, None)) is not None:
-                    setattr(module, internal.name, self._recording(internal, original))
 
-    def _recording(self, internal: _Internal, original: Callable[..., Any]) -> Callable[..., Any]:
-        note = self.loaded if internal.loads else self.written
+def _noting(note: Callable[[Any], None], position: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which notes its argument ``position``, a path, before it does anything."""
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            given = args[internal.position] if len(args) > internal.position else kwargs.get("filename")
-            note(given)
-            return original(*args, **kwargs)
+    def note_and_call(*args: Any, **kwargs: Any) -> Any:
+        note(args[position] if len(args) > position else kwargs.get("filename"))
+        return function(*args, **kwargs)
 
-        return call
+    return note_and_call
 
 
 def _is_whole(path: str, size: int) -> bool:

@@ -19,7 +19,7 @@ from rekindle.contract.connection_owner import NodePeers, peer_uid
 from rekindle.contract.environment import RankEnv
 
 FUNCTION = "_new_process_group_helper"
-_NVIDIA_DRIVER = Path("/dev/nvidiactl")
+NVIDIA_DRIVER = Path("/dev/nvidiactl")
 _CONSEQUENCE = (
     "where this rank awaited the others: the process group cannot be trusted. Another attempt makes a new one; see "
     "`Sockets of a job` in docs/security.md"
@@ -50,7 +50,7 @@ def verify_groups(distributed: Any) -> None:
 
 def _is_gloo_alone(backend: str) -> bool:
     """True where no connection of the group is NCCL's, which closes those that it needs for a moment only."""
-    return backend.lower() in ("gloo", "cpu:gloo") or not _NVIDIA_DRIVER.exists()
+    return backend.lower() in ("gloo", "cpu:gloo") or not NVIDIA_DRIVER.exists()
 
 
 def _own_sockets() -> dict[int, int]:

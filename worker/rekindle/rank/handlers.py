@@ -21,6 +21,8 @@ from rekindle.contract.run_dir.control_messages import CHAOS_SIGNAL, Fault
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import STACK_SIGNAL
 from rekindle.rank.failure import position, summarize
+from rekindle.rank.gloo_peers import NVIDIA_DRIVER
+from rekindle.rank.import_hooks import call_when_loaded
 
 _C10D = "torch._C._distributed_c10d"  # torch's own name for what torch.distributed is made of
 _KEPT_COLLECTIVES = 1000
@@ -29,9 +31,7 @@ _KEPT_KEYS = (
     "time_created_ns", "is_p2p", "profiling_name", "process_group", "collective_seq_id", "input_sizes", "input_dtypes",
 )  # fmt: skip
 _MAX_DEAD_THREADS = 3
-_NVIDIA_DRIVER = Path("/dev/nvidiactl")
 _TerminateHandler = ctypes.CFUNCTYPE(None)
-_servers: list[object] = []
 _terminate_handlers: list[Any] = []
 _dead_threads: list[str] = []  # the first that ended by an exception: "thread loader of rank 1 had ended by …"
 
@@ -80,30 +80,24 @@ def open_debug_server(rank_dir: RankDir, rank: int, code: Path) -> None:
     """Listen on ``RankDir.debug_socket``, readable by this user only, once torch.distributed is loaded.
 
     Torch's server answers from a thread of its own, also while a collective blocks the script. In a fresh interpreter
-    (a cold attempt) the script imports torch, after it has set what torch reads at import; an audit hook sees that,
-    since an import changes nothing for the script where a hook in ``sys.meta_path`` would. What the
-    server announces on stderr is dropped. It also answers about the ``rank``'s exceptions.
+    (a cold attempt) the script imports torch, after it has set what torch reads at import. What the server announces on
+    stderr is dropped. It also answers about the ``rank``'s exceptions.
     """
-
-    def listen() -> None:
-        _listen(rank_dir)
-        with suppress(AttributeError, OSError):  # of a torch that cannot, or is linked to another library
-            sys.modules[_C10D]._register_handler(EXCEPTIONS, partial(_answer_exceptions, rank, code))
-            if not _NVIDIA_DRIVER.exists():  # NCCL's watchdog must end a rank also where another thread holds the GIL
-                _save_collectives_before_abort(rank_dir)
-
-    if _C10D in sys.modules:
-        with suppress(AttributeError), _stderr_dropped():  # of a torch that has none
-            listen()
-        return
     rank_pid = os.getpid()
 
-    def listen_when_loaded(event: str, _: tuple[object, ...]) -> None:
-        if event == "import" and not _servers and _C10D in sys.modules and os.getpid() == rank_pid:
-            with suppress(Exception), _stderr_dropped():
-                listen()
+    def listen(c10d: Any) -> None:
+        if os.getpid() != rank_pid:  # a process that the script forked
+            return
+        with suppress(Exception), _stderr_dropped():  # the rank can do without it
+            _listen(c10d, rank_dir)
+            with suppress(AttributeError, OSError):  # of a torch that cannot, or is linked to another library
+                c10d._register_handler(EXCEPTIONS, partial(_answer_exceptions, rank, code))
+                if (
+                    not NVIDIA_DRIVER.exists()
+                ):  # NCCL's watchdog must end a rank also where another thread holds the GIL
+                    _save_collectives_before_abort(rank_dir)
 
-    sys.addaudithook(listen_when_loaded)
+    call_when_loaded([(_C10D, "_WorkerServer", listen)])
 
 
 def _answer_exceptions(rank: int, code: Path, _request: object, response: Any) -> None:
@@ -155,13 +149,12 @@ def _dump_collectives(entries: list[dict[str, object]]) -> None:
                 entries += json.loads(dump).get("entries", ())[-_KEPT_COLLECTIVES:]
 
 
-def _listen(rank_dir: RankDir) -> None:
+def _listen(c10d: Any, rank_dir: RankDir) -> None:
     directory = os.open(rank_dir.root, os.O_PATH | os.O_DIRECTORY)
     before = os.umask(0o177)
     try:
         # Through /proc: a socket's own path may have 107 bytes at most, a run directory's may be longer.
-        server = sys.modules[_C10D]._WorkerServer(f"/proc/self/fd/{directory}/{rank_dir.debug_socket.name}", -1)
-        _servers.append(server)
+        server = c10d._WorkerServer(f"/proc/self/fd/{directory}/{rank_dir.debug_socket.name}", -1)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))  # never destroyed: it would log that at the very end
     finally:
         os.umask(before)

@@ -19,11 +19,13 @@ from typing import Any, Self
 import rekindle
 from rekindle.contract.environment import STANDBY, RankEnv
 from rekindle.contract.files import write_json
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.standby_world import MAX_INPUTS, FileVersion, HeldRank, version_of
+from rekindle.rank.file_tracking import IGNORED, absolute_path
+from rekindle.rank.import_hooks import call_when_loaded, replacement
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_IGNORED = ("/dev/", "/proc/", "/sys/")  # what is read there is no input; an import writes into the others
-_IGNORED_PARTS = (
+_IGNORED_PARTS = (  # what is read there is no input, and an import writes there
     "/__pycache__/",
     "/site-packages/",
     f"{sys.base_prefix}/lib/python",
@@ -65,11 +67,9 @@ _HELD_FUNCTIONS = (
 class Standby:
     """The wait of this rank for its attempt; ``begin`` makes it a rank of the attempt, once that is there."""
 
-    def __init__(self, pipe: int, env: RankEnv) -> None:
-        if env.run_dir is None:
-            raise ValueError("a rank outside a job waits for nothing")
-        self._pipe, self._file = pipe, env.run_dir.standby_rank(env.rank)
-        self._changed_since = env.run_dir.spec.stat().st_mtime_ns  # the job may have written what is later
+    def __init__(self, pipe: int, run_dir: RunDir, rank: int) -> None:
+        self._pipe, self._file = pipe, run_dir.standby_rank(rank)
+        self._changed_since = run_dir.spec.stat().st_mtime_ns  # the job may have written what is later
         self._begin: Callable[[], None] = lambda: None
         self._arguments: list[str] = []
         self._inputs: dict[str, FileVersion | None] = {}
@@ -80,7 +80,7 @@ class Standby:
         self._original = {name: getattr(os, name) for name in _REPLACED}
 
     @classmethod
-    def from_environment(cls, env: RankEnv) -> Self | None:
+    def from_environment(cls, env: RankEnv, run_dir: RunDir) -> Self | None:
         """None where the attempt has begun; the script does not find the variable."""
         pipes = os.environ.pop(STANDBY, None)
         if pipes is None:
@@ -89,7 +89,7 @@ class Standby:
         for pipe in pipes.split(","):
             if pipe != own:
                 os.close(int(pipe))
-        return cls(int(own), env)
+        return cls(int(own), run_dir, env.rank)
 
     def watch(self, begin: Callable[[], None], arguments: list[str]) -> None:
         """Hold the script, which has these ``arguments``, at its first effect; call it right before it is run."""
@@ -97,7 +97,7 @@ class Standby:
         for name in _REPLACED:
             setattr(os, name, self._noting(self._original[name]))
         sys.addaudithook(self._on_event)
-        self._hold_functions()
+        call_when_loaded([replacement(module, name, self._holding) for module, name in _HELD_FUNCTIONS])
 
     def hold(self) -> None:
         """Wait until the attempt begins; return at once where it has."""
@@ -144,12 +144,10 @@ class Standby:
             if not sys._getframe(1).f_code.co_filename.startswith("<frozen importlib"):
                 self._listed(args[0])
         elif event == "os.mkdir":
-            if not self._is_directory(_absolute(args[0])):
+            if not self._is_directory(absolute_path(args[0])):
                 self.hold()
         elif event in _EFFECTS:
             self.hold()
-        elif event == "import":
-            self._hold_functions()
 
     def _listed(self, path: object) -> None:
         if isinstance(path, int):  # a descriptor, of whatever directory
@@ -161,7 +159,7 @@ class Standby:
         if isinstance(path, int):  # a descriptor, whose file was opened before
             return
         if isinstance(flags, int) and flags & _WRITING:
-            if (absolute := _absolute(path)) is None or not _is_ignored(absolute):
+            if (absolute := absolute_path(path)) is None or not _is_ignored(absolute):
                 self.hold()
             return
         self._read(path)
@@ -176,7 +174,7 @@ class Standby:
 
     def _read(self, path: object, *, lists: bool = False) -> None:
         """Note an input; hold where the job may have changed it, or may yet do so. ``lists``: the entries matter."""
-        absolute = _absolute(path)
+        absolute = absolute_path(path)
         if absolute is None or _is_ignored(absolute) or (not lists and self._is_directory(absolute)):
             return
         with self._as_own():
@@ -198,34 +196,13 @@ class Standby:
 
         return note_and_call
 
-    def _hold_functions(self) -> None:
-        """Have the functions hold that exist by now."""
-        for module_name, name in _HELD_FUNCTIONS:
-            module = sys.modules.get(module_name)
-            function = getattr(module, name, None)
-            if module is not None and function is not None and not hasattr(function, "holds"):
-                setattr(module, name, self._holding(function))
-
     def _holding(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def hold_and_call(*args: Any, **kwargs: Any) -> Any:
             self.hold()
             return function(*args, **kwargs)
 
-        hold_and_call.holds = True  # type: ignore[attr-defined]
         return hold_and_call
 
 
-def _absolute(path: object) -> str | None:
-    """None for what is no path."""
-    if isinstance(path, os.PathLike):
-        path = os.fspath(path)
-    if isinstance(path, bytes):
-        path = os.fsdecode(path)
-    if isinstance(path, str) and "\0" not in path:
-        with suppress(OSError):  # the working directory was removed
-            return os.path.abspath(path)  # noqa: PTH100  # which would follow links
-    return None
-
-
 def _is_ignored(path: str) -> bool:
-    return path.startswith(_IGNORED) or any(part in path for part in _IGNORED_PARTS)
+    return path.startswith(IGNORED) or any(part in path for part in _IGNORED_PARTS)

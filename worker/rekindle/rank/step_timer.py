@@ -23,7 +23,7 @@ from typing import Any
 
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.step_records import StepPhase, StepSample, StepSamples
-from rekindle.rank.distributed_hooks import call_when_loaded
+from rekindle.rank.import_hooks import call_when_loaded, replacement
 
 INTERVAL = 0.3  # seconds between two samples, at least
 _KEPT = 64  # samples
@@ -66,21 +66,20 @@ class StepTimer:
         """Hook torch as soon as the script has loaded it. Processes that the script starts are not timed."""
         os.register_at_fork(after_in_child=self._stop)
         waits, saves = partial(self._timed, StepPhase.COMMUNICATION), partial(self._timed, StepPhase.SAVING)
-        replaced: list[
-            tuple[str, str, str, Callable[[_Function], _Function]]
-        ] = [  # module, what has the function, its name, what replaces it
-            ("torch.utils.data.dataloader", "_BaseDataLoaderIter", "__next__", self._loading),
-            ("torch.autograd", "", "_engine_run_backward", self._backward),
-            ("torch.distributed.distributed_c10d", "Work", "wait", waits),
-            ("torch.distributed", "", "_broadcast_coalesced", waits),
-            ("torch.serialization", "", "_save", saves),
-            ("safetensors.torch", "", "serialize_file", saves),
-            ("rekindle.training.snapshots.async_saver", "AsyncSaver", "async_save", saves),
-            ("rekindle.training.snapshots.async_saver", "AsyncSaver", "wait", saves),
-        ]
-        hooks = [(module, owner or name, partial(_replace, owner, name, by)) for module, owner, name, by in replaced]
         optimizers = ("torch.optim.optimizer", "register_optimizer_step_post_hook", self._hook_optimizers)
-        call_when_loaded([optimizers, *hooks])
+        call_when_loaded(
+            [
+                optimizers,
+                replacement("torch.utils.data.dataloader", "__next__", self._loading, "_BaseDataLoaderIter"),
+                replacement("torch.autograd", "_engine_run_backward", self._backward),
+                replacement("torch.distributed.distributed_c10d", "wait", waits, "Work"),
+                replacement("torch.distributed", "_broadcast_coalesced", waits),
+                replacement("torch.serialization", "_save", saves),
+                replacement("safetensors.torch", "serialize_file", saves),
+                replacement("rekindle.training.snapshots.async_saver", "async_save", saves, "AsyncSaver"),
+                replacement("rekindle.training.snapshots.async_saver", "wait", saves, "AsyncSaver"),
+            ]
+        )
 
     def _stop(self) -> None:
         self._thread, self._marks = -1, []
@@ -284,11 +283,6 @@ def seconds_by_phase(marks: _Marks, *, on_gpu: bool) -> dict[str, float]:
             unclear = 0.0
     sums[StepPhase.OTHER] += unclear
     return {phase: round(seconds, 7) for phase, seconds in sums.items() if seconds > 0}
-
-
-def _replace(owner: str, name: str, by: Callable[[_Function], _Function], module: Any) -> None:
-    place = getattr(module, owner) if owner else module
-    setattr(place, name, by(getattr(place, name)))
 
 
 def _event(cuda: Any) -> Any:

@@ -73,7 +73,7 @@ def main() -> None:
     if used_cuda is not None:  # a fresh interpreter in place of a fork, whose descriptors the script must not inherit
         for fd in open_descriptors() - {0, 1, 2}:
             os.set_inheritable(fd, False)
-    standby = Standby.from_environment(env)
+    standby = Standby.from_environment(env, env.run_dir)
     _become_a_rank(env, env.run_dir.code)
     spec = JobSpec.from_json(json.loads(env.run_dir.spec.read_bytes()))
     bind_to_cores(env)
@@ -82,7 +82,7 @@ def main() -> None:
     rank_pid = os.getpid()
     timer = StepTimer(env.rank_dir.steps, env.local_world_size) if spec.step_times else None
     begin = partial(_begin, env, env.rank_dir, env.run_dir, record, timer)
-    arguments = _begin_or_stand_by(standby, begin, env, spec)
+    arguments = _begin_or_stand_by(standby, begin, env.run_dir, env.attempt, spec)
     error = _run_target(spec if arguments is None else replace(spec, args=arguments), env.run_dir.code, standby)
     code = exit_code(error)
     if os.getpid() != rank_pid:  # a child that the script forked reached the script's end: it is no rank
@@ -143,16 +143,18 @@ def _begin(
 
 
 def _begin_or_stand_by(
-    standby: Standby | None, begin: Callable[[Callable[[RankDir], None]], None], env: RankEnv, spec: JobSpec
+    standby: Standby | None,
+    begin: Callable[[Callable[[RankDir], None]], None],
+    run_dir: RunDir,
+    attempt: int,
+    spec: JobSpec,
 ) -> list[str] | None:
     """Arguments of the script, None for those of the ``spec``; the attempt has begun, or will at its first effect."""
-    if env.run_dir is None:
-        return None
     if standby is None:
         begin(capture_output)
-        return read_arguments(env.run_dir, env.attempt)
+        return read_arguments(run_dir, attempt)
     capture_output(None)
-    arguments = attempt_arguments(spec, env.run_dir, env.attempt)
+    arguments = attempt_arguments(spec, run_dir, attempt)
     standby.watch(partial(begin, move_output), arguments)
     return arguments
 
@@ -237,11 +239,9 @@ class _Record:
             device=_device_names(env) if spec.device_kind == "cuda" else "cpu",
             state=RankState.RUNNING,
             notice=notice,
-            started_monotonic=time.monotonic(),
         )
 
     def started(self) -> None:
-        self._first = replace(self._first, started_monotonic=time.monotonic())
         self._write(self._first)
         self._notify(MessageType.RANK_STARTED)
 
@@ -271,7 +271,7 @@ class _Record:
         return read_record(self._rank_dir.status, RankStatus) or self._first
 
     def _write(self, status: RankStatus) -> None:
-        now = replace(status, updated_at=time.time(), updated_monotonic=time.monotonic())
+        now = replace(status, updated_at=time.time())
         write_json(self._rank_dir.status, now.to_json(), durable=False)
 
     def _notify(self, message_type: MessageType) -> None:

@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 from rekindle.recipes.data_sets import evaluation_batches
 from rekindle.recipes.training_context import Count, EpochScore, TrainingContext, micro_accuracy
 from rekindle.training.data_loading import length_of, to_device
+from rekindle.training.process_group import World
 from rekindle.training.run import Run
 from rekindle.training.step_boundary import NonFiniteError
 
@@ -28,9 +29,9 @@ Step = Callable[[Run, TrainingContext, Any], None]
 """Trains on one item of ``run.batches``, logs the loss and updates the metrics."""
 
 
-def print_line(run: Run, text: str) -> None:
+def print_line(rank_of: Run | World, text: str) -> None:
     """Print in one write, so that lines of ranks that share a terminal do not mix."""
-    sys.stdout.write(f"[rank {run.rank}] {text}\n")
+    sys.stdout.write(f"[rank {rank_of.rank}] {text}\n")
     sys.stdout.flush()
 
 

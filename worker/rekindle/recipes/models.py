@@ -57,17 +57,17 @@ def lenet(classes: int, channels: int = 1) -> nn.Sequential:
     )
 
 
-def convnet(classes: int, channels: int = 1, width: int = 64) -> nn.Sequential:
-    """Two convolutions of ``width`` channels, which recipe ``tensor`` splits, for images of any size."""
+def convnet(classes: int, channels: int) -> nn.Sequential:
+    """Two convolutions of 64 channels, which recipe ``tensor`` splits, for images of any size."""
     return nn.Sequential(
-        nn.Conv2d(channels, width, 3, padding=1),
+        nn.Conv2d(channels, 64, 3, padding=1),
         nn.ReLU(),
         nn.MaxPool2d(2),
-        nn.Conv2d(width, width, 3, padding=1),
+        nn.Conv2d(64, 64, 3, padding=1),
         nn.ReLU(),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
-        nn.Linear(width, classes),
+        nn.Linear(64, classes),
     )
 
 
@@ -85,9 +85,9 @@ class ResidualBlock(nn.Module):
         return y.relu()
 
 
-def small_resnet(classes: int, *, channels: int = 1, width: int = 16, blocks: int = 2) -> nn.Sequential:
-    """Three stages of ``blocks`` blocks, each twice as wide as the one before; then the mean over the image."""
-    widths = [width, *[width] * blocks, *[2 * width] * blocks, *[4 * width] * blocks]
+def small_resnet(classes: int, *, channels: int = 1, width: int = 16) -> nn.Sequential:
+    """Three stages of two blocks, each twice as wide as the one before; then the mean over the image."""
+    widths = [width, width, width, 2 * width, 2 * width, 4 * width, 4 * width]
     return nn.Sequential(
         *_conv_norm(channels, width, 1),
         nn.ReLU(),

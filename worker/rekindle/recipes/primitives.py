@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils.data import DistributedSampler, TensorDataset
 
+from rekindle.recipes.loop import print_line
 from rekindle.recipes.scratch import ALGORITHMS, NAMES, PlainLeNet
 from rekindle.recipes.training_context import make_deterministic, process_group
 from rekindle.training.process_group import World
@@ -34,11 +35,12 @@ def main() -> None:
             report(step=EPOCHS, new_samples=show_samples(world, calls_set_epoch=not arguments.no_set_epoch))
             return
         bias = dict(PlainLeNet(classes=10, channels=1).to(world.device).named_parameters())[NAMES[1]]
-        say(world, f"get_params: {NAMES[1]} on {bias.device}, grad {bias.grad}, first values {rounded(bias[:3])}")
+        first = rounded(bias[:3])
+        print_line(world, f"get_params: {NAMES[1]} on {bias.device}, grad {bias.grad}, first values {first}")
         report(step=1, differing=show_all_reduce(world))
         batch = torch.arange(20).reshape(4, 5)
         own = shard_range(len(batch), world.rank, world.size)
-        say(world, f"split_batch: of {rounded(batch)} rows {own.start} to {own.stop - 1}: {rounded(batch[own])}")
+        print_line(world, f"split_batch: of {rounded(batch)} rows {own.start} to {own.stop - 1}: {rounded(batch[own])}")
 
 
 def show_all_reduce(world: World) -> int:
@@ -49,7 +51,7 @@ def show_all_reduce(world: World) -> int:
         own, random = torch.full((1, 2), world.rank + 1.0, device=world.device), drawn.clone()
         before = rounded(own)
         algorithm([own, random])
-        say(world, f"allreduce ({name}): {before} becomes {rounded(own)}")
+        print_line(world, f"allreduce ({name}): {before} becomes {rounded(own)}")
         sums.append(random)
     return sum(not torch.equal(result, sums[0]) for result in sums)
 
@@ -63,16 +65,12 @@ def show_samples(world: World, *, calls_set_epoch: bool) -> int:
         if calls_set_epoch:
             sampler.set_epoch(epoch)
         epochs.append([int(index) for index in sampler])
-        say(world, f"epoch {epoch}: {epochs[-1]}")
+        print_line(world, f"epoch {epoch}: {epochs[-1]}")
     return sum(world.gather(len({*epochs[-1]} - {*epochs[-2]})))
 
 
 def rounded(tensor: torch.Tensor) -> object:
     return [rounded(each) for each in tensor] if tensor.dim() else round(tensor.item(), 3)
-
-
-def say(world: World, text: str) -> None:
-    print(f"[rank {world.rank}] {text}", flush=True)  # noqa: T201  # its purpose
 
 
 if __name__ == "__main__":

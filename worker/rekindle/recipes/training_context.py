@@ -16,7 +16,7 @@ from rekindle.contract.environment import RankEnv
 from rekindle.recipes.catalog import RECIPES, Options
 from rekindle.recipes.data_sets import Data
 from rekindle.training import process_group as groups
-from rekindle.training.drain import Drained
+from rekindle.training.drain import Drained, LastStep
 from rekindle.training.process_group import World
 from rekindle.training.reporter import reporter
 from rekindle.training.run import Run
@@ -60,7 +60,7 @@ def process_group() -> Iterator[World]:
     world = groups.join(RankEnv.read(os.environ), reporter().device_kind or "auto")
     try:
         yield world
-    except Drained:
+    except (Drained, LastStep):
         groups.leave(world)
         raise
     except BaseException:

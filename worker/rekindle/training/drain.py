@@ -8,6 +8,7 @@ from typing import Any
 from rekindle.contract.files import read_json
 from rekindle.contract.job import DRAINED_EXIT_CODE
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.safe_open import file_version
 from rekindle.contract.states import JobIntent
 
 
@@ -38,7 +39,7 @@ class DrainSignal:
 
     def __init__(self, run_dir: RunDir | None, *, reads_intent: bool) -> None:
         self._intent = run_dir.intent if run_dir is not None and reads_intent else None
-        self._version: tuple[int, int] | None = None  # of the intent that was read last
+        self._version: tuple[int, int, int] | None = None  # of the intent that was read last
         self._requested = False
         self._previous: Any = None
         self._installed = self._chain = False
@@ -75,13 +76,12 @@ class DrainSignal:
     def _intent_requests(self) -> bool:
         if self._intent is None:
             return False
-        try:
-            stat = self._intent.stat()
-        except OSError:
+        version = file_version(self._intent)
+        if version in (None, self._version):
             return False
-        version = stat.st_ino, stat.st_mtime_ns
-        if version == self._version:
+        try:
+            value = read_json(self._intent)
+        except OSError:  # of a network file system: the next step asks again
             return False
         self._version = version
-        value = read_json(self._intent)
         return value is not None and value.get("want") in (JobIntent.DRAIN, JobIntent.CANCEL)

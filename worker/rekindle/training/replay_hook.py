@@ -35,17 +35,18 @@ class ReplayHook:
 
     def __init__(self, run: Any, env: RankEnv, parts: dict[str, Stateful]) -> None:
         """Load the file, for a ``rekindle.Run``. Raises what its code raises."""
-        self._run, self._env, self._replay = run, env, env.replay
+        spec = env.spec
+        self._run, self._env, self._replay = run, env, None if spec is None else spec.replay
         self._optimizers = [part for part in parts.values() if isinstance(part, torch.optim.Optimizer)]
         self._functions: dict[str, Callable[[ReplayedStep], object]] = {}
         self._step: ReplayedStep | None = None  # while it is computed
-        if env.replay is None or env.run_dir is None:
+        if self._replay is None or env.run_dir is None:
             return
-        if env.replay.pdb:
+        if self._replay.pdb:
             wait_for_days()
-        if env.replay.rank not in (None, env.rank):
+        if self._replay.rank not in (None, env.rank):
             self._replay = None
-        elif env.replay.hook:
+        elif self._replay.hook:
             self._functions = _load(env.run_dir)
 
     def before(self, batch: Any) -> None:

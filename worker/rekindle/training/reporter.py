@@ -1,19 +1,19 @@
 """What a rank reports about itself: its progress (``status.json``), its metrics (``metrics.jsonl``), and problems."""
 
 import atexit
-import json
 import logging
 import math
 import os
 import time
 from collections import deque
-from dataclasses import fields
+from collections.abc import Callable
 from functools import cache
+from operator import index
 from pathlib import Path
 from typing import Any
 
 from rekindle.contract.environment import RankEnv
-from rekindle.contract.files import read_json, write_json
+from rekindle.contract.files import append_lines, read_json, write_json
 from rekindle.contract.run_dir.control_messages import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.rank_records import MetricPoint, RankStatus
 
@@ -21,7 +21,9 @@ STATUS_INTERVAL = 0.2  # seconds between two writes when nothing but the step ha
 METRICS_INTERVAL = 0.5  # seconds between two writes
 _MAX_REASON = 300  # characters
 _RATE_WINDOW = 10.0  # seconds over which steps per second are counted
-_STATUS_FIELDS = frozenset(each.name for each in fields(RankStatus) if each.default is None)  # the script's
+_PROGRESS: dict[str, Callable[[Any], str | int]] = {
+    "phase": str, "epoch": math.floor, "epochs": math.floor, "step": index, "steps": index, "notice": str,
+}  # fmt: skip
 _DELAYED_FIELDS = frozenset({"step", "steps_per_second", "saving_seconds"})
 _log = logging.getLogger("rekindle")
 
@@ -30,7 +32,8 @@ def report(**values: Any) -> None:
     """Show the progress and the metrics of this rank on the page: ``report(epoch=3, step=1200, loss=0.41)``.
 
     ``phase, epoch, epochs, step, steps`` and ``notice`` are its progress; every other name is a metric, of which rank
-    0's are kept. May be called at any rate. Does nothing where the script is not run by rekindle.
+    0's are kept. ``epoch`` may have a fraction, which is dropped. May be called at any rate. Does nothing where the
+    script is not run by rekindle.
     """
     reporter().report(**values)
 
@@ -68,10 +71,10 @@ class Reporter:
         return None if self._status is None else self._status.phase
 
     def report(self, **values: Any) -> None:
-        """Do what the function ``report`` says. Raises TypeError for a metric that is not a number."""
-        status = {name: value for name, value in values.items() if name in _STATUS_FIELDS}
+        """Do what the function ``report`` says. Raises TypeError for a metric or a step that is not a number."""
+        status = {name: _progress(name, value) for name, value in values.items() if name in _PROGRESS}
         metrics: dict[str, float | None] = {
-            name: _number(name, value) for name, value in values.items() if name not in _STATUS_FIELDS
+            name: _number(name, value) for name, value in values.items() if name not in _PROGRESS
         }
         if status:
             self.update_status(**status)
@@ -141,7 +144,7 @@ class Reporter:
         status, rank_dir = self._status, self._env.rank_dir
         if status is None or rank_dir is None:
             return
-        status.updated_at, status.updated_monotonic = time.time(), now
+        status.updated_at = time.time()
         self._status_at = now
         try:
             write_json(rank_dir.status, status.to_json(), durable=False)
@@ -169,13 +172,20 @@ class Reporter:
             status.steps_per_second = round((status.step - first) / (now - then), 3)
 
 
+def _progress(name: str, value: Any) -> str | int | None:
+    try:
+        return None if value is None else _PROGRESS[name](value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"report({name}=…): must be a whole number, not {value!r}") from error
+
+
 def _number(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"report({name}=…): a metric must be a number, not {type(value).__name__}; names that are not metrics: "
-            f"{', '.join(sorted(_STATUS_FIELDS))}"
+            f"{', '.join(sorted(_PROGRESS))}"
         ) from error
 
 
@@ -184,7 +194,7 @@ class MetricLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lines: list[bytes] = []
+        self._lines: list[dict[str, Any]] = []
 
     def add(self, point: MetricPoint, **more: Any) -> None:
         """Buffer ``point`` with ``more`` fields; numbers that are not finite become null, since JSON has no NaN."""
@@ -192,13 +202,10 @@ class MetricLog:
         value["values"] = {
             name: item if item is not None and math.isfinite(item) else None for name, item in point.values.items()
         }
-        self._lines.append(json.dumps(value, allow_nan=False).encode() + b"\n")
+        self._lines.append(value)
 
     def flush(self) -> None:
         """Append the buffer. Raises OSError where it does not fit; those points are lost, not the next ones."""
         lines, self._lines = self._lines, []
-        if not lines:
-            return
-        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(b"".join(lines))
+        if lines:
+            append_lines(self._path, lines, durable=False)

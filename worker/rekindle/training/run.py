@@ -108,10 +108,12 @@ class Run:
         self._drain = DrainSignal(self._env.run_dir, reads_intent=self._env.rank == 0)
         self._logged = MetricBuffer()
         self._progress = TrainingProgress()
-        self._digest_interval = digests if self._env.digest_interval is None else self._env.digest_interval
+        spec = self._env.spec
+        self._last_step, self._record_step = (None, None) if spec is None else (spec.last_step, spec.record_step)
+        self._digest_interval = digests if spec is None or spec.digest is None else spec.digest
         self._on_divergence = on_divergence
-        self._non_finite = NonFinitePolicy(on_nan, goes_back=self._env.record_step is None)
-        default = SPIKE_DEVIATIONS if self._env.check_device else None
+        self._non_finite = NonFinitePolicy(on_nan, goes_back=self._record_step is None)
+        default = SPIKE_DEVIATIONS if spec is not None and spec.check_device else None
         self._spikes = LossSpikes(default if loss_spike is None else loss_spike)
         self._wrapped: nn.Module | None = None
 
@@ -294,9 +296,7 @@ class Run:
         flags = FlagAllReduce(self._world)
         self._saver = self._build_saver()
         rank_dir = self._env.rank_dir
-        self._recorder = LayerRecorder(
-            self._module, self._env.record_step, None if rank_dir is None else rank_dir.layers
-        )
+        self._recorder = LayerRecorder(self._module, self._record_step, None if rank_dir is None else rank_dir.layers)
         self._hook = ReplayHook(self, self._env, self._parts)
         self._digests = DigestRecorder(
             self._world, self._module, self._parts, self._progress, self._digest_interval,
@@ -307,7 +307,7 @@ class Run:
         )  # fmt: skip
         self._boundary = StepBoundary(
             self._world, flags, self._progress, self._state, self._saver, self._drain, self._logged, self._non_finite,
-            self._spikes, self._digests, self._recorder, self._env.last_step,
+            self._spikes, self._digests, self._recorder, self._last_step,
             must_store_result=self._env.run_dir is not None,
         )  # fmt: skip
 

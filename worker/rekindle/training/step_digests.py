@@ -3,10 +3,7 @@
 import hashlib
 import json
 import logging
-import os
 import platform
-import random
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,10 +15,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from rekindle.contract.files import append_lines
 from rekindle.contract.run_dir.digest_records import DigestNames, StepDigest, TensorKind, hexadecimal, pack
+from rekindle.contract.safe_open import regular_size
+from rekindle.training import rng
 from rekindle.training.process_group import World
 from rekindle.training.reporter import reporter
-from rekindle.training.rng import derived_seed
 from rekindle.training.sampler import ElasticSampler, TrainingProgress
 from rekindle.training.tensor_digests import TensorDigests, local_part, tensors_in
 from rekindle.training.training_state import Stateful
@@ -110,7 +109,7 @@ class DigestRecorder:
     def begin_step(self, sampler: ElasticSampler) -> None:
         """Note which samples the step uses."""
         if self.due:
-            begin, order = sampler.position, hexadecimal(derived_seed(*sampler.order_key))
+            begin, order = sampler.position, hexadecimal(rng.derived_seed(*sampler.order_key))
             self._data, self._gradients = ([begin, begin + sampler.next_sizes()[1]], order, None), None
 
     def note_batch(self, batch: Any) -> None:
@@ -118,14 +117,13 @@ class DigestRecorder:
         if self._data is not None:
             self._data = *self._data[:2], hexadecimal(_rolled(_digests_in(batch)))
 
-    def end_step(self) -> Divergence | None:
+    def end_step(self) -> None:
         """Take the digests after a step that is counted, compare and record them.
 
-        Returns what has diverged since the last time. Raises DivergenceError and DivergenceRollback, as
-        ``on_divergence`` says, on all ranks.
+        Raises DivergenceError and DivergenceRollback, as ``on_divergence`` says, on all ranks.
         """
         if self._data is None:
-            return None
+            return
         (samples, order, batch), self._data = self._data, None
         names, tensors = self._find()
         if self.world.rank != 0:
@@ -143,15 +141,18 @@ class DigestRecorder:
         self._write(names, record)
         if divergence is not None:
             self._report(divergence)
-        return divergence
 
     def check(self) -> None:
         """Compare the replicas before what they hold is saved, where a difference is to have consequences."""
-        if self.on_divergence != "continue" and self.interval > 0:
+        if self._compares and self.on_divergence != "continue" and self.interval > 0:
             names, tensors = self._find()
             digests = {kind: self._take[kind].take(list(tensors[kind].values())) for kind in _COMPARED[1:]}
             if (divergence := self._compare(names, digests)[0]) is not None:
                 self._report(divergence)
+
+    @property
+    def _compares(self) -> bool:
+        return self.replicated and self.world.size > 1
 
     @property
     def _optimizers(self) -> list[torch.optim.Optimizer]:
@@ -190,7 +191,7 @@ class DigestRecorder:
         self, names: DigestNames, digests: dict[TensorKind, list[int]]
     ) -> tuple[Divergence | None, set[TensorKind]]:
         """What has diverged, and the kinds of which rank 0 has the same digests; all ranks find the same divergence."""
-        if not self.replicated or self.world.size == 1:
+        if not self._compares:
             self._agreed = self._written
             return None, set()
         own = [digests.get(kind, []) for kind in _COMPARED]
@@ -246,14 +247,10 @@ class DigestRecorder:
 
     def _random(self) -> str:
         """One digest of the states of this rank's random number generators."""
-        states = [torch.get_rng_state()]
-        if self.world.device.type == "cuda":
-            states.append(torch.cuda.get_rng_state(self.world.device))
-        others = repr(random.getstate()).encode()
-        if (np := sys.modules.get("numpy")) is not None:
-            kind, keys, *rest = np.random.get_state(legacy=True)
-            others += keys.tobytes() + repr((kind, *rest)).encode()
-        return hexadecimal(_rolled([*_digests_in(states), _hash(others)]))
+        state = rng.capture(self.world.device)
+        del state["all_cuda"]  # of others, too: a replay may see fewer
+        plain = repr([state["python"], state["numpy"]])
+        return hexadecimal(_rolled([*_digests_in(state), _hash(plain.encode())]))
 
     def _parts(self) -> str | None:
         """One digest of scheduler and scaler; other parts may take long to give their state."""
@@ -272,15 +269,12 @@ class DigestRecorder:
         if self.path is None:
             return
         lines = [] if names == self._names else [names.to_json()]
-        content = "".join(json.dumps(each) + "\n" for each in [*lines, record.to_json()]).encode()
         try:
-            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                file.write(content)
+            append_lines(self.path, [*lines, record.to_json()], durable=False)
             self._names = names
         except OSError as error:
             _log.debug("digests of step %s not written: %s", record.step, error)
-        self._written += len(content)
+        self._written = regular_size(self.path)
 
 
 def odd_ranks(values: tuple[int, ...], processors: list[int]) -> set[int]:

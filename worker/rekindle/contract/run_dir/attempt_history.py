@@ -105,12 +105,10 @@ class AttemptHistory:
         self.boot_id = boot_id  # of the machine of the latest keeper
 
     @classmethod
-    def read(cls, path: Path, end: int = journal.MAX_JOURNAL_BYTES) -> Self:
-        """The history of a journal, or of its part before byte ``end``."""
+    def read(cls, path: Path) -> Self:
+        """The history of a journal."""
         history = cls()
         for record in journal.read_journal(path):
-            if record.end > end:
-                break
             history.apply(record)
         return history
 

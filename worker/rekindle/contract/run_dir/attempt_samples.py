@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
-from rekindle.contract.field_texts import Described
 from rekindle.contract.job_options import MAX_RANKS
+from rekindle.contract.nvidia_driver import GpuReading
 from rekindle.contract.run_dir.json_records import Amount, Count, JsonRecord, Line
 from rekindle.contract.run_dir.paths import STREAMS
 
@@ -29,22 +29,12 @@ class RankUsage:
     waiting: Amount | None = None  # share of the time since the last sample, 0 to 1, in which it waited for other ranks
 
 
-@dataclass(frozen=True, slots=True)
-class GpuUsage(Described):
-    """A whole GPU, whoever uses it; null where its driver has no value."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuUsage(GpuReading):
+    """A whole GPU of a job, whoever uses it."""
 
     index: Count
     """Index among the GPUs of the job, in the order of its ranks."""
-    utilization_percent: Amount | None
-    """Time in which the GPU computed, in percent, 0 to 100."""
-    memory_used_bytes: Count | None
-    """Used memory in bytes."""
-    memory_total_bytes: Count | None
-    """Memory in bytes."""
-    temperature_celsius: Amount | None
-    """Temperature in degrees Celsius."""
-    power_watts: Amount | None
-    """Power in watts."""
 
 
 @dataclass(frozen=True, slots=True)

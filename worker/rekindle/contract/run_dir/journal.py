@@ -139,8 +139,6 @@ class AttemptStarted(AttemptRecord):
     run: Number
     world_size: WorldSize
     devices: list[Line]
-    generation: Line = ""
-    warm: bool = True  # forked from a parent that had imported torch
     hosts: list[Line] = field(default_factory=list)  # of a job on a cluster, in the order of its nodes
 
 
@@ -149,7 +147,6 @@ class RankProcess:
     """A rank's process, as its keeper found it."""
 
     rank: Rank
-    local_rank: Rank
     pid: Number
     start_time: int
 

@@ -39,7 +39,6 @@ class RankStatus(JsonRecord):
     start_time: int
     device: Line
     state: RankState
-    started_monotonic: float
 
     phase: Line | None = None  # "restore", "train", "evaluate", "snapshot" … as the script reports
     epoch: int | None = None  # finished ones, as steps are counted
@@ -57,7 +56,6 @@ class RankStatus(JsonRecord):
     notice: Line | None = None  # something the user should see, such as "snapshot 40 skipped: checksum"
     completed: bool = False  # the training of ``rekindle.Run`` has reached its end, and its result is stored
     updated_at: float = 0.0  # seconds since the epoch, for people
-    updated_monotonic: float = 0.0  # seconds of CLOCK_MONOTONIC, which all processes of one boot share, for arithmetic
 
 
 @dataclass(frozen=True, slots=True)

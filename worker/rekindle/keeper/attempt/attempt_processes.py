@@ -57,7 +57,7 @@ class AttemptProcesses:
 
     def start(self) -> None:
         """Start the agent, which starts the ranks."""
-        start = self._launcher.start_warm if self._plan.warm else self._launcher.start_cold
+        start = self._launcher.start_warm if self._plan.spec.warm else self._launcher.start_cold
         self._agent = start(self._plan.number, self._plan.environment, self._plan.node)
         self._events.watch(self._agent)
 
@@ -153,8 +153,7 @@ class AttemptProcesses:
             self._events.unwatch(rank.pid)
         if self.ranks.complete():
             self.running_since = time.monotonic()
-            keys = ("rank", "local_rank", "pid", "start_time")
-            ranks = [{key: getattr(rank, key) for key in keys} for rank in self.ranks]
+            ranks = [{"rank": rank.rank, "pid": rank.pid, "start_time": rank.start_time} for rank in self.ranks]
             self._record(RecordType.RANKS_RUNNING, ranks=ranks)
 
     # --- their end

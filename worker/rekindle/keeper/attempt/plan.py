@@ -19,7 +19,6 @@ class AttemptPlan:
     world_size: int
     gpus: list[str]  # as in CUDA_VISIBLE_DEVICES
     environment: dict[str, str]  # of its ranks, in addition to the keeper's own
-    warm: bool  # fork torchrun from the keeper
     deadline: float | None  # seconds of CLOCK_MONOTONIC: the job's time limit
     log_bytes: int | None  # that each log may take
     requested_stop: Callable[[Events], Ending | None]  # called after every wait

@@ -10,16 +10,11 @@ from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
 from rekindle.contract.run_dir.rank_records import RankStatus
+from rekindle.contract.safe_open import read_end
 from rekindle.keeper.attempt.attempt_processes import AttemptProcesses
 from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt.shutdown import Shutdown
-from rekindle.keeper.attempt_result import (
-    AttemptResult,
-    Ending,
-    Hang,
-    agent_log_tail,
-    read_steps,
-)
+from rekindle.keeper.attempt_result import AttemptResult, Ending, Hang, read_steps
 from rekindle.keeper.buffered_journal import AttemptJournal
 from rekindle.keeper.diagnosis import final_ending
 from rekindle.keeper.event_loop import EventLoop
@@ -35,6 +30,7 @@ from rekindle.keeper.torchrun.agent_launcher import AgentLauncher
 LAUNCH_TIMEOUT = 600.0  # seconds for all ranks to start: a cold start imports torch from whatever disk it is on
 STANDBY_DELAY = 30.0  # seconds after which the next ranks are started in standby, if these have not worked before
 STARTUP_QUIET = 0.5  # seconds after the start of the ranks in which the keeper leaves them the processor
+_AGENT_LOG_TAIL = 4000  # bytes of torchrun's output that are evidence
 
 
 class RunningAttempt:
@@ -93,7 +89,7 @@ class RunningAttempt:
             ranks=self._ranks.ranks,
             agent_exit_code=self._processes.agent_exit_code,
             agent_signal=agent_signal,
-            agent_log_tail=agent_log_tail(self._processes.agent_log),
+            agent_log_tail=read_end(self._processes.agent_log, _AGENT_LOG_TAIL),
             hang=self._hang,
             missing_peer=self._shutdown.missing_peer,
             kernel_log=driver_messages(self._launched_at, self._usage.bus_ids) if self._plan.gpus else [],
@@ -122,13 +118,13 @@ class RunningAttempt:
             self._processes.refresh_if_due()
             if self._ranks.complete():
                 self._find_hang()
-                for event in self._detector.straggler_events:
+                for event in self._detector.take_straggler_events():
                     self._record(RecordType.STRAGGLER, rank=event.rank, share=event.share)
                 if self._detector.stall_changed and self._plan.node is None:
                     stall = self._detector.stall
                     self._record(RecordType.STALLED, **({"sentence": None} if stall is None else stall.fields()))
                 if time.monotonic() > self._processes.running_since + STARTUP_QUIET:
-                    if self._plan.warm:
+                    if self._plan.spec.warm:
                         self._launcher.prefork(self._plan.number + 1, self._environment_of_next())
                     self._usage.sample_if_due(self._ranks, self._detector.take_activity)
                     if self._script is not None:

@@ -95,7 +95,7 @@ class Shutdown:
     def stop_ranks(self, ending: Ending) -> None:
         """Stop the ranks on request: they may save first."""
         self._journal.write_nowait(RecordType.STOP_REQUESTED, attempt=self._plan.number, ending=ending)
-        if ending in (Ending.RESIZE, Ending.GROW) and self._plan.warm:
+        if ending in (Ending.RESIZE, Ending.GROW) and self._plan.spec.warm:
             self._launcher.prefork(self._plan.number + 1)  # for the new number of ranks
         self._processes.terminate_ranks()
         self._wait(STOP_GRACE[ending], lambda: self._processes.agent_gone() or self._ranks.all_ended())

@@ -15,6 +15,7 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.buffered_journal import SupersededError, UnwritableError
 from rekindle.keeper.cluster.coordinator import LaunchOwner, TooFewNodesError, coordinate, own_address
 from rekindle.keeper.cluster.slurm_job import hosts_of, limit_of, start_by_srun, write_comment
+from rekindle.keeper.keeper_environment import log
 from rekindle.keeper.supervisor import UnreadableError
 
 
@@ -28,18 +29,14 @@ def main(run_dir: RunDir, launch: int) -> int:
         starter = partial(start_by_srun, run_dir, launch)
         coordinate(run_dir, owner, hosts, own_address(hosts), starter, partial(limit_of, slurm_job))
     except SupersededError as error:
-        _log(f"leaving the job: {error}")
+        log(f"leaving the job: {error}")
     except UnwritableError as error:
         write_comment(slurm_job, str(error))
         return 1
     except (OSError, KeyError, UnreadableError, TooFewNodesError, subprocess.SubprocessError) as error:
-        _log(f"the coordinator cannot continue: {error}; the server starts another launch")
+        log(f"the coordinator cannot continue: {error}; the server starts another launch")
         return 1
     return 0
-
-
-def _log(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)  # noqa: T201  # stderr is the log of the launch
 
 
 if __name__ == "__main__":

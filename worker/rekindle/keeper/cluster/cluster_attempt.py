@@ -125,9 +125,7 @@ class ClusterAttempt:
                 addresses=[each.keeper.address for each in self._nodes],
                 secret=self._secret,
             )
-            begin = messages.Begin(
-                self._number, plan, self._plan.environment, self._plan.warm, self._plan.log_bytes, self._plan.hosts
-            )
+            begin = messages.Begin(self._number, plan, self._plan.environment, self._plan.log_bytes)
             node.keeper.send(begin)
         return True
 

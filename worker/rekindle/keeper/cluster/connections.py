@@ -288,8 +288,6 @@ class NodeLink:
         self._channel.send(hello)
         self._lease: float | None = None  # seconds, known once the coordinator welcomes this node
         self._beats: list[MessageChannel] = []
-        self._number = 0
-        self._sent: dict[int, float] = {}
         self._answered_at = time.monotonic()
         events.every(BEAT_INTERVAL, self._beat)
 
@@ -328,18 +326,16 @@ class NodeLink:
         self._beats = [channel for channel in self._beats if channel.is_open]
         if not self._beats or now > self._answered_at + _ANSWER_TIMEOUT:
             self._connect_again()
-        self._number += 1
-        self._sent[self._number] = now
         trouble = self._proof.trouble()
         for channel in self._beats:
-            channel.send(Beat(self._number, now, self._proof.written, trouble))
+            channel.send(Beat(now, self._proof.written, trouble))
 
     def _connect_again(self) -> None:
         if len(self._beats) >= _MAX_CONNECTIONS:
             self._beats.pop(0).close()
         sock = socket.socket()
         sock.setblocking(False)
-        with suppress(BlockingIOError, OSError):
+        with suppress(OSError):
             if self._source is not None:
                 sock.bind(self._source)
             sock.connect(self._address)
@@ -349,9 +345,8 @@ class NodeLink:
 
     def _receive_answer(self, channel: MessageChannel, message: Message) -> None:
         """The lease runs from when the answered heartbeat was sent: the coordinator knows of this node since then."""
-        if isinstance(message, BeatAnswer) and (sent := self._sent.get(message.number)) is not None:
-            self._answered_at = max(self._answered_at, sent)
-            self._sent = {number: at for number, at in self._sent.items() if number > message.number}
+        if isinstance(message, BeatAnswer):
+            self._answered_at = max(self._answered_at, message.sent)
             for other in self._beats:
                 if other is not channel:
                     other.close()

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rekindle.contract.files import complete_lines, why_unwritable, write_json
 from rekindle.contract.job import JobSpec, RunIntent
@@ -58,8 +57,8 @@ def coordinate(
     address: str,
     starter: Starter,
     ask_limit: Callable[[], Limit | None] = lambda: None,
-) -> bool:
-    """Run the job on ``hosts`` until it has ended (True), or another launch has to follow.
+) -> None:
+    """Run the job on ``hosts`` until it has ended, or another launch has to follow.
 
     ``ask_limit``: see ``TimeLimit``. Raises SupersededError, TooFewNodesError, UnreadableError, UnwritableError and
     OSError.
@@ -67,7 +66,7 @@ def coordinate(
     owner.check()
     events = EventLoop()
     make_runner = partial(ClusterRunner, owner=owner, hosts=hosts, address=address, starter=starter)
-    keeper = Keeper(run_dir, events, make_runner, owner)
+    keeper = Keeper(run_dir, events, make_runner, owner.check, launch=owner.number)
     requests = RequestFile(run_dir.requests)
     limit = TimeLimit(ask_limit, lambda: latest_stop_seconds(run_dir.journal), keeper.leave)
     events.every(LIMIT_INTERVAL, limit.check)
@@ -78,7 +77,6 @@ def coordinate(
     if keeper.begin():
         write_environment_info(run_dir, keeper.run)
         keeper.supervise()
-    return keeper.is_over
 
 
 def own_address(hosts: Sequence[str]) -> str:
@@ -121,10 +119,6 @@ class LaunchOwner:
         self._run_dir, self._files = run_dir, run_dir.launch(number)
         self._beats = 0
         self.nodes: Nodes | None = None
-
-    @property
-    def stamp(self) -> Mapping[str, Any]:
-        return {"launch": self.number}
 
     def check(self) -> None:
         """Raise SupersededError where another coordinator has the job now.

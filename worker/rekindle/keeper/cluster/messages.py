@@ -1,7 +1,7 @@
 """What the coordinator and the keepers of the nodes send each other: one JSON object a line, no pickle anywhere."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -59,7 +59,6 @@ class Beat:
     ``written``: number of the latest proof that the node can write the run directory; ``trouble``: why it cannot.
     """
 
-    number: int
     sent: float
     written: int = 0
     trouble: str | None = None
@@ -155,9 +154,9 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class BeatAnswer:
-    """The answer to ``Beat``."""
+    """The answer to the ``Beat`` of that time."""
 
-    number: int
+    sent: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +174,7 @@ class Begin(AttemptMessage):
 
     plan: NodePlan
     environment: dict[str, str]
-    warm: bool
     log_bytes: int | None = None
-    hosts: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ import rekindle
 from rekindle.contract.environment import NODE
 from rekindle.contract.files import source_digest
 from rekindle.contract.job import JobSpec
-from rekindle.contract.processes import descendants, forbid_core_dumps, set_child_subreaper, set_process_name
 from rekindle.contract.run_dir.attempt_samples import UsageSample
 from rekindle.contract.run_dir.control_messages import ControlMessage
 from rekindle.contract.run_dir.coordinator_records import Coordinator
@@ -34,7 +33,7 @@ from rekindle.keeper.cluster import messages
 from rekindle.keeper.cluster.connections import CoordinatorLostError, HomeProof, NodeLink
 from rekindle.keeper.diagnosis import has_timed_out, root_cause
 from rekindle.keeper.event_loop import ControlFifo, EventLoop
-from rekindle.keeper.keeper_environment import SecretError, make_private_tmp, read_secrets
+from rekindle.keeper.keeper_environment import SecretError, keep_job, log
 from rekindle.keeper.observers.usage_log import GpuMemory, UsageLog
 from rekindle.keeper.rank_processes.process_tree import kill_all, orphans_of, reap_children
 from rekindle.keeper.torchrun.agent_launcher import AgentLauncher
@@ -62,7 +61,6 @@ class NodeKeeper:
         self._gpu_memory = GpuMemory(self._gpus)
         self._inbox: list[messages.Message] = []
         self._terminated = False
-        self._store: tuple[int, int] | None = None  # attempt, port
         link.attend(self._inbox.append)
 
     def serve(self) -> bool:
@@ -105,12 +103,10 @@ class NodeKeeper:
             world_size=message.plan.world_size(),
             gpus=self._gpus,
             environment={**message.environment, NODE: str(message.plan.node)},
-            warm=message.warm,
             deadline=None,
             log_bytes=message.log_bytes,
             requested_stop=lambda events: self._note_signals(events.signals),
             node=message.plan,
-            hosts=message.hosts,
         )
         attempt = NodeAttempt(plan, self._run_dir, self._link, self._events, self._launcher)
         for each in self._inbox:  # what came together with ``message``, such as one to end the attempt at once
@@ -265,23 +261,12 @@ class NodeAttempt(RunningAttempt):
 
 def main(run_dir: RunDir, launch: int, host: str, source: str | None = None) -> int:
     """Keep this node's ranks until the coordinator ends, or lets this keeper go."""
-    set_process_name("rekindle-node")
-    set_child_subreaper()
-    forbid_core_dumps()
-    is_over, tmp = False, None
     try:
-        tmp = make_private_tmp()
-        read_secrets()
-        is_over = _keep(run_dir, launch, host, source)
-    except (OSError, ValueError, UnusableError, SecretError, CoordinatorLostError, ImportError) as error:
-        _log(f"{sys.executable}: {error}" if isinstance(error, ImportError) else str(error))
-        return 1
-    finally:
-        kill_all(partial(descendants, os.getpid()), reap_children)
-        if is_over:
+        if keep_job("rekindle-node", partial(_keep, run_dir, launch, host, source)):
             shutil.rmtree(run_dir.memory, ignore_errors=True)
-        if is_over and tmp is not None:
-            shutil.rmtree(tmp, ignore_errors=True)
+    except (OSError, ValueError, UnusableError, SecretError, CoordinatorLostError, ImportError) as error:
+        log(f"{sys.executable}: {error}" if isinstance(error, ImportError) else str(error))
+        return 1
     return 0
 
 
@@ -296,7 +281,7 @@ def _keep(run_dir: RunDir, launch: int, host: str, source: str | None) -> bool:
         raise UnusableError(f"{run_dir.spec} cannot be read here")
     if spec.warm:
         for failure in preload(spec, run_dir.code):
-            _log(f"not preloaded on {host}: {failure}")
+            log(f"not preloaded on {host}: {failure}")
     with events.signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         digest = source_digest(Path(rekindle.__file__).parent)
         versions = messages.Versions(digest, version("torch"), platform.python_version())
@@ -323,11 +308,6 @@ def _find_coordinator(run_dir: RunDir, launch: int) -> Coordinator:
             )
         time.sleep(0.1)
     return found
-
-
-def _log(message: str) -> None:
-    with suppress(OSError):
-        print(message, file=sys.stderr, flush=True)  # noqa: T201  # stderr ends in the log of the launch
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from rekindle.keeper.cluster.messages import (
 )
 from rekindle.keeper.cluster.node_start import PROLOGUE_FAILED
 from rekindle.keeper.event_loop import EventLoop
+from rekindle.keeper.keeper_environment import log
 
 MAX_STARTS = 3  # in a row that fail: then the node is unusable
 RETRY_INTERVAL = 60.0  # seconds after which an unusable node is tried again: it may be well by then
@@ -305,7 +306,7 @@ class Nodes:
             now = time.monotonic()
             node.beat_at, node.offset = now, min(node.offset, now - message.sent)
             node.written = max(node.written, message.written)
-            channel.send(BeatAnswer(message.number))
+            channel.send(BeatAnswer(message.sent))
             if message.trouble is not None:
                 self.give_up(node, message.trouble)
 
@@ -324,6 +325,6 @@ def _last_line(host: _Host) -> str:
     lines = host.output.read().decode(errors="replace").strip().splitlines()
     host.output.close()
     for line in lines:
-        print(f"{host.name}: {line}", file=sys.stderr, flush=True)  # noqa: T201  # stderr is that log
+        log(f"{host.name}: {line}")
     own = [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))]
     return last_line_of("\n".join(own or lines))

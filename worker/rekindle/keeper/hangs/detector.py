@@ -3,7 +3,7 @@
 import signal
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,7 +44,7 @@ from rekindle.keeper.hangs.straggler import (
     lagging_ranks,
 )
 from rekindle.keeper.rank_processes.probe import RankSample, kernel_call, main_thread_events, probe
-from rekindle.keeper.rank_processes.table import request_stacks
+from rekindle.keeper.rank_processes.table import RankTable, request_stacks
 
 INTERVAL = 1.0  # seconds between samples
 _PACE_INTERVAL = 10.0  # seconds between two times at which what was learned is saved
@@ -53,6 +53,8 @@ _SUSPENDED = 3.0  # seconds by which a sample is late only where this process it
 _MAX_PHASES = 60  # of a rank, between two times at which they are taken
 _STACK_TIMEOUT = 2.0  # seconds for all ranks to dump their stacks; a stopped one never does
 _MAX_STACK = 20_000  # characters of evidence per rank
+
+Ranks = RankTable | Collection[RankResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class HangDetector:
         self._stall = StallDetector(limit, read_record(pace, Pace) or Pace())
         self._stragglers, self._waits = StragglerDetector(), WaitShares()
         self._dead_loops = DeadLoopDetector(code)
-        self.straggler_events: list[StragglerEvent] = []  # of the latest ``poll``
+        self._straggler_events: list[StragglerEvent] = []  # not taken yet
         self._shown = ShownStall(waits_for_limit=limit is not None)
         self.stall_changed = False  # by the latest ``poll``
         self._latest: dict[int, RankSample] = {}
@@ -108,14 +110,13 @@ class HangDetector:
         """Seconds until the next sample."""
         return self._next_sample - time.monotonic()
 
-    def poll(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> Hang | None:
+    def poll(self, ranks: Ranks, wait: Callable[[float], None]) -> Hang | None:
         """Sample the running ranks if that is due. ``wait`` lets the keeper handle events meanwhile."""
-        all_ranks = list(ranks)
-        stalled = self.stalled(all_ranks)
+        stalled = self.stalled(ranks)
         if stalled is None and not self._shown.is_certain:
             return None
         seconds = stalled or self.stall_times()[0] or 0.0
-        hang = explain_hang(seconds, self.observe_hang(all_ranks, wait), self._stall.limit)
+        hang = explain_hang(seconds, self.observe_hang(ranks, wait), self._stall.limit)
         if stalled is None:
             self._shown.confirm(hang.culprit)
             return hang if self._shown.is_certain else None
@@ -124,16 +125,15 @@ class HangDetector:
             return None
         return hang
 
-    def stalled(self, ranks: Iterable[RankResult]) -> float | None:
+    def stalled(self, ranks: Ranks) -> float | None:
         """Sample the running ranks if that is due. Seconds without progress where that is too long, else None."""
-        self.straggler_events, self.stall_changed = [], False
+        self.stall_changed = False
         late = -self.due_in()
         if late < 0:
             return None
         if late > _SUSPENDED:
             self._stall.discount(late)
-        all_ranks = list(ranks)
-        running = [rank for rank in all_ranks if rank.ended_at is None and not rank.finished]
+        running = [rank for rank in ranks if rank.ended_at is None and not rank.finished]
         now = time.monotonic()
         world = {
             rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank), alone=self._is_alone) for rank in running
@@ -146,13 +146,13 @@ class HangDetector:
         self._next_sample = time.monotonic() + INTERVAL
         stalled = self._stall.stalled(now, list(world.values())) if world else None
         self._save_pace(now)
-        self._notice(now, all_ranks)
+        self._notice(now, ranks)
         if stalled is not None and not has_free_space(self._dir.root):  # then no rank can report its progress
             self._stall.discount(stalled)
             return None
         return stalled
 
-    def _notice(self, now: float, ranks: list[RankResult]) -> None:
+    def _notice(self, now: float, ranks: Ranks) -> None:
         """Update the stall that is shown."""
         if not self._latest or not self._stall.is_noticeable(now):
             self.stall_changed = self._shown.end()
@@ -173,11 +173,10 @@ class HangDetector:
         seconds, left = self._stall.times(time.monotonic())
         return None if self.stall is None else seconds, left
 
-    def observe_stall(self, ranks: Iterable[RankResult]) -> WorldObservation:
+    def observe_stall(self, ranks: Ranks) -> WorldObservation:
         """Positions of the ranks by the latest sample. Nothing is sent to them: a signal would end a sleep in C."""
-        all_ranks = list(ranks)
-        seen, _ = self._observe([rank for rank in all_ranks if rank.rank in self._latest], self._latest, None)
-        return WorldObservation([], seen, self._finished(all_ranks))
+        seen, _ = self._observe([rank for rank in ranks if rank.rank in self._latest], self._latest, None)
+        return WorldObservation([], seen, self._finished(ranks))
 
     def take_activity(self) -> Activity:
         """What the ranks do by the latest sample, and what they did most of the time since the last call."""
@@ -189,6 +188,11 @@ class HangDetector:
         self._phases.clear()
         now = time.monotonic()
         return Activity(ranks, self._stall.timeout(now), self._stall.without_progress(now))
+
+    def take_straggler_events(self) -> list[StragglerEvent]:
+        """Take the events since the last call."""
+        taken, self._straggler_events = self._straggler_events, []
+        return taken
 
     @property
     def works(self) -> bool:
@@ -204,29 +208,28 @@ class HangDetector:
         """Do not count ``seconds`` in which ranks could not reach each other."""
         self._stall.discount(seconds)
 
-    def find_missing_peer(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> Culprit | None:
+    def find_missing_peer(self, ranks: Ranks, wait: Callable[[float], None]) -> Culprit | None:
         """Find why ranks have lost their connections though none has failed by itself; None where nothing shows it."""
         seen = self.observe_failure(ranks, wait)
         return find_missing_peer(seen.failed, seen.running, seen.finished)
 
-    def observe_failure(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> WorldObservation:
+    def observe_failure(self, ranks: Ranks, wait: Callable[[float], None]) -> WorldObservation:
         """Positions of the ranks now that one has failed; one that ends while its stacks are awaited is not running."""
-        all_ranks = list(ranks)
-        running = [rank for rank in all_ranks if rank.ended_at is None and not rank.finished and rank.error is None]
+        running = [rank for rank in ranks if rank.ended_at is None and not rank.finished and rank.error is None]
         world = {rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank)) for rank in running}
         observed, _ = self._observe(running, world, wait)
-        failed = [self._failed(rank) for rank in all_ranks if rank.failed]
-        ended = {rank.rank for rank in all_ranks if rank.failed or rank.finished}
+        failed = [self._failed(rank) for rank in ranks if rank.failed]
+        ended = {rank.rank for rank in ranks if rank.failed or rank.finished}
         still_running = [each for each in observed if each.sample.rank not in ended]
-        return WorldObservation(failed, still_running, self._finished(all_ranks))
+        return WorldObservation(failed, still_running, self._finished(ranks))
 
-    def observe_hang(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> WorldObservation:
+    def observe_hang(self, ranks: Ranks, wait: Callable[[float], None]) -> WorldObservation:
         """Positions of the ranks in a hang, by the latest sample."""
-        all_ranks, world = list(ranks), self._latest
-        observed, dumps = self._observe([rank for rank in all_ranks if rank.rank in world], world, wait)
+        world = self._latest
+        observed, dumps = self._observe([rank for rank in ranks if rank.rank in world], world, wait)
         stacks = {str(rank): dump[-_MAX_STACK:] for rank, dump in dumps.items()}
         timeout = self._stall.timeout(time.monotonic())
-        return WorldObservation([], observed, self._finished(all_ranks), stacks, timeout)
+        return WorldObservation([], observed, self._finished(ranks), stacks, timeout)
 
     def is_aborted_by_gloo(self, rank: RankResult) -> bool:
         """True where a thread of gloo ended a rank by SIGABRT, for a message of another size than requested."""
@@ -243,7 +246,7 @@ class HangDetector:
         sample = RankSample(rank.rank, None, None, 0, 0.0, None, None)
         return RankObservation(sample, frames, position, history, aborted, waits=timed_out)
 
-    def _finished(self, ranks: Iterable[RankResult]) -> list[FinishedRank]:
+    def _finished(self, ranks: Ranks) -> list[FinishedRank]:
         return [self._as_finished(rank.rank) for rank in ranks if rank.finished]
 
     def _as_finished(self, rank: int) -> FinishedRank:
@@ -297,7 +300,7 @@ class HangDetector:
         after = {rank: last for rank, last in again.items() if last is not None}
         sample = CollectiveSample(before, lagging_ranks(before, after))
         self._waits.add(sample)
-        self.straggler_events = self._stragglers.add(sample)
+        self._straggler_events += self._stragglers.add(sample)
 
     def _observe(
         self, running: list[RankResult], world: dict[int, RankSample], wait: Callable[[float], None] | None

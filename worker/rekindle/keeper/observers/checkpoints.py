@@ -88,7 +88,7 @@ class CheckpointTracker:
             self._sources.add_known(checkpoint)
         deadline = time.monotonic() + LAST_MAX_SECONDS
         self._before = {} if lost else {each.path: each.version for each in self._sources.candidates(deadline)}
-        self._lost = lost
+        self._listed_all = not lost and time.monotonic() < deadline
         if stored is None and not lost:
             self._add_known_before()
         self._known = {each.path: (each.attempt, each.written_at) for each in self.observed.checkpoints}
@@ -198,7 +198,7 @@ class CheckpointTracker:
         """True for a change since this attempt began. In a directory that was not listed then, the clock decides."""
         if (before := self._before.get(candidate.path)) is not None:
             return before != candidate.version
-        if not self._lost and candidate.path.startswith(self._roots):
+        if self._listed_all and candidate.path.startswith(self._roots):
             return True
         if candidate.path in self._sources.written:
             return True
@@ -250,6 +250,8 @@ class CheckpointTracker:
         for each in self.observed.checkpoints:
             if each.path == checkpoint.path:
                 checkpoint.loaded = each.loaded
+                if (each.attempt, each.written_at) == (checkpoint.attempt, checkpoint.written_at):
+                    checkpoint.step, checkpoint.epoch, checkpoint.estimated = each.step, each.epoch, each.estimated
             else:
                 others.append(each)
         self.observed.checkpoints = [*others, checkpoint]

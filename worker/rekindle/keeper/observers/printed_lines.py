@@ -47,7 +47,7 @@ _BORDER = re.compile(r"[-=+|─━┃│╇ ]{8,}$")
 _PAIR_ROW = re.compile(r"[|│]\s+(\S.*?)\s*[|│]\s*(\S*)\s*[|│]$")
 _HEADER_CELL = re.compile(r"[A-Za-z#][\w/ .()@%-]*")
 _CELL_GAP = re.compile(r"\s{2,}|\t")
-_BAR_DIGITS = re.compile(r"(?<=%\|)[^|]*\d[^|]*(?=\|)")  # "13%|#3        |"
+_BAR_DIGITS = re.compile(r"(?<=%\|)[^|\d]*\d[^|]*(?=\|)")  # "13%|#3        |"
 _NUMBERED = re.compile(r":?\s+[-+]?\d*\.\d|,\s*'[-+]?\d*\.\d")  # "loss 3 0.25", "loss 3: 0.25", "[(0, '0.25')]"
 _LISTED = re.compile(r"\s*,\s*['\"(]?[-+.\d]")
 _BAR_AFTER = re.compile(r"\)?:\s*\d+%\|.*")

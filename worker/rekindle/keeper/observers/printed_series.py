@@ -5,7 +5,6 @@ a stable, bounded set of names. What lines of another form call by the same name
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rekindle.keeper.observers.planned_length import UNKNOWN_LENGTH, PlannedLength
@@ -107,10 +106,6 @@ class PrintedSeries:
     @property
     def epoch(self) -> int | None:
         return self._best("epoch")
-
-    @property
-    def names(self) -> Iterable[str]:
-        return self._heads.keys()
 
     def complete(self) -> None:
         """Count the last step and epoch: the script is done."""

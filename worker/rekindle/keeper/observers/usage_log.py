@@ -23,6 +23,14 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _RSS = 21  # of ``stat_fields``
 
 
+def append_sample(path: Path, sample: UsageSample) -> None:
+    """Append a sample to the log at ``path``, which stays of bounded size. Raises OSError."""
+    append_line(path, sample.to_json(), durable=False)
+    if path.stat().st_size > MAX_BYTES:
+        lines = path.read_bytes().splitlines(keepends=True)
+        atomic_write(path, b"".join(lines[1::2]), durable=False)
+
+
 class UsageLog:
     """Log of what one attempt uses. No fsync: it means nothing to a resume."""
 
@@ -31,11 +39,10 @@ class UsageLog:
         path: Path,
         gpus: Sequence[str],
         library: str = nvidia_driver.LIBRARY,
-        write: Callable[[Path, UsageSample], None] | None = None,
+        write: Callable[[Path, UsageSample], None] = append_sample,
     ) -> None:
-        """``gpus``: the job's on this machine, as in CUDA_VISIBLE_DEVICES. ``write`` replaces ``append_sample``."""
-        self._path, self._gpus, self._library = path, gpus, library
-        self._write = append_sample if write is None else write
+        """``gpus``: the job's on this machine, as in CUDA_VISIBLE_DEVICES."""
+        self._path, self._gpus, self._library, self._write = path, gpus, library, write
         self.bus_ids: set[str] | None = None  # of the GPUs, as soon as they are known
         self._next_sample = 0.0  # seconds of CLOCK_MONOTONIC
         self._before: dict[int, tuple[float, float]] = {}  # pid → time of its last sample, its processor seconds then
@@ -48,7 +55,9 @@ class UsageLog:
         self._next_sample = now + INTERVAL
         running = [rank for rank in ranks if rank.ended_at is None and rank.identity.alive()]
         devices = [
-            GpuUsage(index, *astuple(reading)) for index, reading in enumerate(self._read_gpus()) if reading is not None
+            GpuUsage(*astuple(reading), index=index)
+            for index, reading in enumerate(self._read_gpus())
+            if reading is not None
         ]
         activity = take_activity()
         used = [self._of_rank(rank, activity.ranks.get(rank.rank)) for rank in running]
@@ -75,14 +84,6 @@ class UsageLog:
         read, written = map(sum, zip(*map(_disk_bytes, tree), strict=True))
         activity = () if does is None else astuple(does)
         return RankUsage(rank.rank, percent, pages * _PAGE, read, written, *activity)
-
-
-def append_sample(path: Path, sample: UsageSample) -> None:
-    """Append a sample to the log at ``path``, which stays of bounded size. Raises OSError."""
-    append_line(path, sample.to_json(), durable=False)
-    if path.stat().st_size > MAX_BYTES:
-        lines = path.read_bytes().splitlines(keepends=True)
-        atomic_write(path, b"".join(lines[1::2]), durable=False)
 
 
 class GpuMemory:
@@ -113,13 +114,7 @@ class GpuMemory:
         if not self._devices or not (self._shared or self._before):
             return 0
         with nvidia_driver.Driver(self._library) as driver:
-            began = shrunk_at = time.monotonic()
-            held = least = self._held(driver, pids)
-            while held != 0 and (now := time.monotonic()) < min(began + RELEASE_TIMEOUT, shrunk_at + RELEASE_STEADY):
-                if held is not None and (least is None or held < least):
-                    least, shrunk_at = held, now
-                time.sleep(0.05)
-                held = self._held(driver, pids)
+            held = _wait_settled(lambda: self._held(driver, pids))
         return 0 if held is None or self._shared else held
 
     def _held(self, driver: nvidia_driver.Driver, pids: Collection[int]) -> int | None:
@@ -135,20 +130,27 @@ class GpuMemory:
 
     def _measure(self, settles: bool) -> dict[str, int]:
         with nvidia_driver.Driver(self._library) as driver:
-            used = self._used(driver)
-            began = shrunk_at = time.monotonic()
-            while settles and (now := time.monotonic()) < min(began + RELEASE_TIMEOUT, shrunk_at + RELEASE_STEADY):
-                time.sleep(0.05)
-                before, used = used, self._used(driver)
-                if sum(used.values()) < sum(before.values()):
-                    shrunk_at = now
-            return used
+            if settles:
+                _wait_settled(lambda: sum(self._used(driver).values()) or None)
+            return self._used(driver)
 
     def _used(self, driver: nvidia_driver.Driver) -> dict[str, int]:
         """Bytes in use on each device for which the driver answers."""
         readings = zip(self._devices, driver.read(self._devices), strict=True)
         used = {device: reading.memory_used_bytes for device, reading in readings if reading is not None}
         return {device: size for device, size in used.items() if size is not None}
+
+
+def _wait_settled(measure: Callable[[], int | None]) -> int | None:
+    """Measure until it is 0 or shrinks no more; returns the last value, None where the driver does not answer."""
+    began = shrunk_at = time.monotonic()
+    value = least = measure()
+    while value != 0 and (now := time.monotonic()) < min(began + RELEASE_TIMEOUT, shrunk_at + RELEASE_STEADY):
+        if value is not None and (least is None or value < least):
+            least, shrunk_at = value, now
+        time.sleep(0.05)
+        value = measure()
+    return value
 
 
 def _disk_bytes(pid: int) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from rekindle.contract.run_dir.placeholders import read_arguments
 from rekindle.contract.run_dir.standby_world import HeldRank
 from rekindle.keeper import process_agent
 from rekindle.keeper.agent import run_warm
+from rekindle.keeper.keeper_environment import log
 from rekindle.keeper.torchrun.node_plan import NodePlan, loopback_interfaces, node_environment
 
 
@@ -73,8 +74,8 @@ class AgentLauncher:
             self._standby = self._fork(attempt)
         agent, self._standby = self._standby, None
         attempt_dir = self._run_dir.attempt(attempt)
-        log = attempt_dir.agent_log_of(_node(plan))
-        begin = [environment, str(log), str(attempt_dir.root / "torchrun")]  # read by ``LatchedLogs``
+        agent_log = attempt_dir.agent_log_of(_node(plan))
+        begin = [environment, str(agent_log), str(attempt_dir.root / "torchrun")]  # read by ``LatchedLogs``
         with suppress(BrokenPipeError), os.fdopen(agent.latch, "wb") as latch:  # killed just now: it ends the attempt
             latch.write(json.dumps(begin).encode() + b"\n")
         return agent.pid
@@ -89,12 +90,12 @@ class AgentLauncher:
         agent = "rekindle.keeper.process_agent" if self._is_process else "rekindle.keeper.agent"
         command = [sys.executable, "-P", "-m", agent, str(os.getpid()), *argv]
         log_path = self._run_dir.attempt(attempt).agent_log_of(_node(plan))
-        log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        output = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            actions = [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
+            actions = [(os.POSIX_SPAWN_DUP2, output, 1), (os.POSIX_SPAWN_DUP2, output, 2)]
             return os.posix_spawn(sys.executable, command, full, file_actions=actions, setsid=True)
         finally:
-            os.close(log)
+            os.close(output)
 
     def prefork(self, attempt: int, environment: dict[str, str] | None = None) -> None:
         """Have an agent ready for ``attempt``, which then only has to fork the ranks; none where a fork fails.
@@ -129,7 +130,7 @@ class AgentLauncher:
         return changed is None or self._say(f"{changed} has changed")
 
     def _say(self, reason: str) -> bool:
-        print(f"standby world discarded: {reason}", file=sys.stderr, flush=True)  # noqa: T201  # the keeper's log
+        log(f"standby world discarded: {reason}")
         return False
 
     def discard(self) -> None:

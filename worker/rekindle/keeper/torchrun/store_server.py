@@ -14,7 +14,6 @@ import secrets
 import signal
 import socket
 import struct
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # which is
 
 from rekindle.contract.connection_owner import Address, NodePeers, OwnerServer, peer_uid
 from rekindle.contract.processes import die_with_parent, set_process_name
+from rekindle.keeper.keeper_environment import log
 from rekindle.keeper.torchrun.node_plan import NodePlan
 
 HOST = "127.0.0.1"
@@ -119,7 +119,7 @@ class StoreServer:
         try:
             listener, behind = self._listen_twice()
         except OSError as error:
-            _log(f"every user of this machine can reach the ranks' store at {host}: {error}")
+            log(f"every user of this machine can reach the ranks' store at {host}: {error}")
             listener, behind = self._listen_openly()
         self.port: int = listener.getsockname()[1]
         self._peers = NodePeers(others, self.port + 1, secret)
@@ -212,7 +212,7 @@ class StoreServer:
         """A bounded number of lines: the log must not grow at another's will."""
         if cause not in self._logged and len(self._logged) < _MAX_LOGGED:
             self._logged.add(cause)
-            _log(f"{sentence} to the ranks' store at {self._host}:{self.port}")
+            log(f"{sentence} to the ranks' store at {self._host}:{self.port}")
 
     def _forward_both(self, one: socket.socket, other: socket.socket) -> None:
         for source, target in ((one, other), (other, one)):
@@ -249,7 +249,3 @@ def _signing_socket(key: bytes) -> socket.socket:
     option = _MD5SIG.pack(socket.AF_INET, 0, bytes(4), _FLAG_PREFIX, 0, len(key), 0, key)
     signing.setsockopt(socket.IPPROTO_TCP, _TCP_MD5SIG_EXT, option)
     return signing
-
-
-def _log(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)  # noqa: T201  # stderr is the agent's log

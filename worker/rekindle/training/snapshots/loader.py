@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rekindle.contract.run_dir.snapshot_dir import MODEL, BadSnapshotError, Manifest, rank_file, shard_file
 from rekindle.training.process_group import World
@@ -120,9 +120,7 @@ class SnapshotLoader:
         selected = self.world.broadcast(own)
         if isinstance(selected, SnapshotError):
             raise selected
-        if selected is None:
-            raise TypeError("rank 0 has selected nothing")
-        manifest, directory, newly_skipped = selected
+        manifest, directory, newly_skipped = cast("Selection", selected)
         for each in newly_skipped:
             if each not in skipped:
                 skipped.append(each)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -124,9 +124,7 @@ class SnapshotWriter:
             return SaveResult(staged.step, f"another rank was lost meanwhile: {error}")
         if isinstance(result, SnapshotError):
             raise result
-        if not isinstance(result, SaveResult):
-            raise TypeError(f"rank 0 returned {result!r}")
-        return result
+        return cast("SaveResult", result)
 
     def _write_and_commit(self, staged: Staged) -> SaveResult | SnapshotError | None:
         """Write, gather what all ranks have written, and let rank 0 commit. Raises PeerLostError."""
@@ -178,7 +176,6 @@ class SnapshotWriter:
     def _write(self, staged: Staged) -> RankWrite:
         """Write this rank's files, durably. Neither communicates nor raises, since the other ranks wait for it."""
         try:
-            self._leave_space_for_others(staged.bytes)
             invalid = staged.validate()
             return self._write_files(staged) if invalid is None else RankWrite(invalid=invalid)
         except OSError as error:
@@ -186,14 +183,14 @@ class SnapshotWriter:
         except Exception as error:  # noqa: BLE001  # it must be reported, whatever it is
             return RankWrite(problem=f"on rank {self.world.rank}, {_unexpected(error)}")
 
-    def _leave_space_for_others(self, size: int) -> None:
+    def _leave_space_for_others(self, directory: Path, size: int) -> None:
         """Refuse a snapshot that would take the last of the disk from journals and the database of the service.
 
         Raises OSError.
         """
-        if self.fence is None or self.in_shm:
+        if self.fence is None or self.in_shm or directory.stat().st_dev != self.fence.parent.stat().st_dev:
             return
-        disk = os.statvfs(self.fence.parent)
+        disk = os.statvfs(directory)
         reserve = min(RESERVED_BYTES, disk.f_blocks * disk.f_frsize // RESERVED_SHARE)
         free = disk.f_bavail * disk.f_frsize
         if free < size + reserve:
@@ -204,6 +201,7 @@ class SnapshotWriter:
         """Write and check each file: a state that could be loaded at first may change for the worse."""
         directory, shards = self.storage.temporary(staged.step), staged.files.get(shard_file(self.world.rank))
         make_directory(directory, self._cache_timeout)
+        self._leave_space_for_others(directory, staged.bytes)
         try:
             files = {name: write_state(directory / name, state) for name, state in staged.files.items()}
             reasons = (_unsafe(directory / name, staged.files[name]) for name in files)
