@@ -41,6 +41,7 @@ def test_every_event_that_the_code_sends_is_on_the_page() -> None:
     assert feed == event_types.STREAM.keys()
     history = in_the_code(r"(?:TimelineEvent\(|\brecord\(\w+, \w+, )\"(\w+)\"", _SERVICE / "store")
     history |= in_the_code(r"TimelineEvent\(\"\w+\" if record\.missing else \"(\w+)\"", _SERVICE / "store")
+    history |= in_the_code(r"retention\.record\([\w.]+, \"(\w+)\"", _SERVICE)
     history |= set(get_args(get_type_hints(Displacement)["kind"]))
     assert history - {"deleted"} == event_types.HISTORY.keys(), "but `deleted`, whose job has no history any more"
 

@@ -122,3 +122,5 @@ def test_ctrl_c_leaves_the_jobs_alone_and_cancel_ends_them_all(home: Path, serve
     refused = rekindle(home, "experiment", "--cancel", "1")
     assert refused.returncode == 2
     assert "have ended" in refused.stderr
+    deleted = rekindle(home, "experiment", "--delete", "waits", "--yes", "-o", "json")
+    assert json.loads(deleted.stdout)["name"] == "waits", deleted.stderr

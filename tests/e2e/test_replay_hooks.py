@@ -1,5 +1,6 @@
 """A replay calls functions of a file or opens a debugger, and its steps are those of the original all the same."""
 
+import json
 import os
 import re
 import signal
@@ -65,6 +66,8 @@ def test_functions_of_a_file_are_called_in_the_step_on_all_ranks_or_one(
             lines = [f"before 7 {rank} Sequential 2 1", "after 7 True 6 True"] if rank in ranks else []
             assert printed(replayed, rank) == lines
         assert replayed.run_dir.replay_hook.read_text() == HOOK
+    done = rekindle(home, "replay", job.id, "--step", "7", "-o", "json")
+    assert json.loads(done.stdout)["state"] == "succeeded", done.stderr
     (shown,) = blocks("python", "docs/replay.md")
     assert client.wait(client.replay(job.id, 7, script=shown.text)["id"])["state"] == "succeeded"
     assert sorted(str(path) for path in job.run_dir.root.rglob("*")) == before

@@ -72,7 +72,6 @@ def test_a_matrix_becomes_jobs_with_their_own_arguments_ranks_and_names(server: 
     ]
     assert jobs[1]["name"] == "lr 2: --lr=0.1 ranks=2"
     assert {job["experiment_id"] for job in jobs} == {experiment["id"]}
-    assert {server.state.store.job(job["id"]).run_after for job in jobs} == {None}
     assert all((server.run_dir(job).code / "train.py").exists() for job in jobs)
     assert server.api.get(PATH).json()["items"][0]["id"] == experiment["id"]
     machine = experiment["machine"]
@@ -122,7 +121,7 @@ def test_every_job_knows_its_limit_of_parallel_jobs(
 ) -> None:
     experiment = submitted(server, body(code, matrix={"--lr": [1, 2, 3]}, **fields))
     jobs = [server.state.store.job(trial["job"]) for trial in experiment["trials"]]
-    assert [(job.parallel, job.run_after) for job in jobs] == [(parallel, None)] * 3
+    assert [job.parallel for job in jobs] == [parallel] * 3
     assert json.loads(server.run_dir({"id": jobs[0].id}).spec.read_text())["submission"]["parallel"] == parallel
 
 
@@ -389,7 +388,7 @@ def test_a_wrong_builtin_is_answered_with_the_right_ones(server: ApiServer) -> N
     for request, field, hint in (
         ({"builtin": "shufle"}, "builtin", "did you mean 'shuffle'?"),
         ({"builtin": "shuffle", "size": "smal"}, "size", "did you mean 'small'?"),
-        ({"builtin": "shuffle", "repeats": 2}, "body", "args may be given"),
+        ({"builtin": "shuffle", "repeats": 2}, "body", "args and parallel may be given"),
         ({}, "body", every),
     ):
         assert errors(server, request)[field]["hint"] == hint, request
@@ -408,6 +407,9 @@ def test_every_builtin_can_be_sent_by_its_name_and_as_it_is_shown(server: ApiSer
     assert own["command"] is None
     assert [row["parameters"] for row in own["rows"]] == [row["parameters"] for row in named["rows"]]
     assert named["jobs"] == own["jobs"] == item["jobs"]
+    limited = submitted(server, {"builtin": "shuffle", "parallel": 2})
+    assert limited["command"] == "rekindle experiment shuffle --parallel 2 --follow"
+    assert {server.state.store.job(trial["job"]).parallel for trial in limited["trials"]} == {2}
 
 
 def test_a_builtin_leaves_out_what_this_machine_has_no_slots_for_with_a_note(server: ApiServer) -> None:

@@ -263,6 +263,14 @@ def test_a_job_is_changed_in_name_priority_and_budget(server: ApiServer, code: P
     assert changed["version"] > job["version"]
 
 
+def test_a_change_of_a_job_that_is_deleted_meanwhile_is_refused(
+    server: ApiServer, code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = server.submit(code)
+    monkeypatch.setattr(Store, "patch_job", lambda *_, **__: None)
+    problem(server.api.patch(f"{JOBS}/{job['id']}", json={"name": "late"}), 409)
+
+
 def test_a_wrong_change_is_rejected(server: ApiServer, code: Path) -> None:
     job = server.submit(code)
     for body in ({}, {"priority": 1001}, {"priority": "1"}, {"state": "failed"}, {"name": "\x1b[31m"}, []):

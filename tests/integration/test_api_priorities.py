@@ -75,3 +75,10 @@ def test_an_experiment_has_the_same_ceiling(lab: ApiServer, code: Path, kind: di
     assert refusal(refused)[:2] == (422, "base.priority")
     assert lab.api.get(JOBS).json()["items"] == []
     assert lab.api.post("/api/v1/experiments", json=request).status_code == 201
+
+
+def test_who_may_not_change_a_job_of_nobody_is_referred_to_an_administrator_once(lab: ApiServer, code: Path) -> None:
+    job = lab.submit(code)
+    lab.state.store.update_progress(job["id"], owner=None)
+    refused = lab.stranger.patch(f"{JOBS}/{job['id']}", json={"name": "mine"}, headers=token(lab, "bob"))
+    assert (refused.status_code, refused.json()["detail"].count("administrator")) == (403, 1)

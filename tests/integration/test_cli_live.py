@@ -46,7 +46,7 @@ def test_top_survives_a_restart_and_restores_the_screen(served_home: Path, serve
         window.await_text(b"500/1000")
         window.await_text(b"cpu:0")
         served.kill()
-        window.await_text(b"Server unreachable since")
+        window.await_text(b": Server unreachable; jobs keep running")
         served.start()
         job.report(0, step=600)
         window.await_text(b"600/1000")

@@ -198,6 +198,18 @@ def test_an_empty_log_is_noted(home: Path, play: Play) -> None:
     until(lambda: rekindle(home, "logs", job.id).stderr == nothing, "the server has read that attempt 2 began")
 
 
+def test_the_last_lines_are_as_many_as_were_asked_for(home: Path, play: Play) -> None:
+    job = play()
+    job.begin_attempt()
+    lines = [f"line {number} {'x' * 100}" for number in range(13_000)]
+    job.write("\n".join(lines).encode() + b"\n")
+    job.end_attempt(_DONE, last_step=4)
+    until(lambda: rekindle(home, "logs", job.id, "--by-time", "-n", "1").stdout, "the server has read that it ended")
+    for words in ([], ["--by-time"], ["--grep", "x"]):
+        shown = rekindle(home, "logs", job.id, "--rank", "0", "-n", "12000", *words).stdout.splitlines()
+        assert [line[line.index("line") :] for line in shown if "line" in line] == lines[-12_000:], words
+
+
 def test_grep_finds_the_lines_of_all_attempts(home: Path, play: Play) -> None:
     job = play()
     job.begin_attempt()
@@ -220,6 +232,19 @@ def test_grep_finds_the_lines_of_all_attempts(home: Path, play: Play) -> None:
     assert rekindle(home, "logs", job.id, "--grep", "nan", "-n", "1").stdout == ""
     refused = rekindle(home, "logs", job.id, "--grep", "nan", "--raw")
     assert (refused.returncode, "without --raw" in refused.stderr) == (2, True)
+
+
+def test_a_change_that_is_declined_on_a_terminal_is_stopped(home: Path, play: Play) -> None:
+    job = play()
+    job.begin_attempt()
+    job.end_attempt(_RAISED, last_step=10)
+    job.end(JobState.FAILED, _RAISED)
+    with terminal(home, "delete", job.id) as window:
+        window.await_text(b"Delete this job and its files?")
+        window.type(b"n\n")
+        assert window.process.wait(timeout=30) == 1
+    assert b"Stopped; nothing was changed." in window.seen
+    assert rekindle(home, "show", job.id).returncode == 0
 
 
 def test_on_a_terminal_wait_shows_a_bar_and_leaves_one_line(home: Path, play: Play) -> None:

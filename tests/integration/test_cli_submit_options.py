@@ -56,6 +56,9 @@ def test_the_words_of_submit_become_the_right_job(served_home: Path, client: Cli
     assert "Read as: rekindle submit train.py; rekindle sets --standalone itself" in " ".join(note.split())
     assert "contradict each other" in refused(submit("--ranks", "2", "--nproc_per_node", "3", "train.py"))
     assert "`rekindle submit train.py --lr 1`" in refused(submit("./run.sh"))
+    swept = rekindle(served_home, "sweep", "--device", "cpu", "torchrun", "train.py", "--lr", "1", cwd=project)
+    assert "Read as: rekindle sweep train.py --lr 1" in refused(swept)
+    assert "`rekindle sweep train.py --lr 1`" in refused(rekindle(served_home, "sweep", "./run.sh", cwd=project))
 
     late = refused(submit("torchrun", "-m", "train", "--ranks", "2", "--hold"))
     assert "rekindle submit --ranks 2 --hold --device cpu --keep-links -o id torchrun -m train`" in late

@@ -1,14 +1,17 @@
 """The command line against a real server; keeper and ranks are played by the test, so that it decides what happens."""
 
 import json
+import os
+import pty
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from cli_process import rekindle, state_of
+from cli_process import environment, rekindle, state_of
 from e2e.played_job import PlayedJob, played_jobs
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
@@ -128,6 +131,20 @@ def test_a_dry_run_shows_what_would_be_submitted_or_why_not_and_submits_nothing(
     assert rekindle(served_home, "ps", "--all", "-o", "id").stdout == before
 
 
+def declined(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command of a terminal whose question is answered with no; its output goes elsewhere."""
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, b"n\n")
+        command = [sys.executable, "-m", "rekindle_service", *words]
+        return subprocess.run(
+            command, env=environment(home), stdin=theirs, capture_output=True, text=True, timeout=60, check=False
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
 def test_finished_jobs_are_deleted_after_a_confirmation(served_home: Path, play: Play) -> None:
     over, running = play("over"), play("running")
     for job in (over, running):
@@ -135,6 +152,8 @@ def test_finished_jobs_are_deleted_after_a_confirmation(served_home: Path, play:
     over.end(JobState.FAILED, _RAISED)
     until(lambda: state_of(served_home, over.id) == "failed", "the job is over")
     assert "stdin is not a terminal; pass --yes" in rekindle(served_home, "delete", "over").stderr
+    asked = declined(served_home, "prune", "--jobs", "0", "-o", "json")
+    assert (asked.stdout.strip(), "would be removed" in asked.stderr) == ("", True)
     assert "No job is called 'letters'" in rekindle(served_home, "delete", "--yes", "over", "letters").stderr
     assert state_of(served_home, over.id) == "failed"
     done = rekindle(served_home, "delete", "--yes", "over", over.id, "running")
@@ -164,7 +183,8 @@ def test_jobs_of_a_filter_are_changed_together_after_a_confirmation(home: Path) 
         assert "request rejected" in rekindle(home, "delete", "--filter", "state:faild", "--yes").stderr
         done = rekindle(home, "delete", "--filter", "SWEEP", "--yes")
         assert (done.returncode, done.stdout) == (0, "Deleted sweep-2 (#2)\nDeleted sweep-1 (#1)\n")
-        assert "No job to change matches" in rekindle(home, "delete", "--filter", "state:failed", "--yes").stderr
+        none = rekindle(home, "delete", "--filter", "state:failed", "--yes", "-o", "json")
+        assert (none.stdout, "No job to change matches" in none.stderr) == ("[]\n", True)
         cancelled = rekindle(home, "cancel", "--filter", "state:running sweep-3", "--yes", "-o", "json")
         assert [job["intent"] for job in json.loads(cancelled.stdout)] == ["cancel"]
 

@@ -93,6 +93,17 @@ def test_logs_and_watch_end_with_the_job(served: ServeProcess, job: PlayedJob) -
         assert client.job_events(job.id)[-1]["to_state"] == "succeeded"
 
 
+def test_logs_are_raw_to_the_last_byte_of_a_rank_that_was_killed_within_a_character(
+    served: ServeProcess, job: PlayedJob
+) -> None:
+    written = b"\xff one\n" + "20 €".encode()[:-1]
+    job.write(written)
+    with Client.from_home(Settings(home=served.home)) as client:
+        assert b"".join(each.raw for each in client.logs(job.id) if isinstance(each, LogLine)) == written
+        assert client.log(job.id, 0, "stdout", 1, offset=0).data == written
+        assert client.log_tail(job.id, 0, "stdout", 1, lines=1).data == written[6:]
+
+
 def next_of(events: Iterator[StreamEvent], kind: str) -> StreamEvent:
     return next(event for event in events if event.kind == kind)
 
@@ -100,7 +111,7 @@ def next_of(events: Iterator[StreamEvent], kind: str) -> StreamEvent:
 def test_events_resume_after_a_restart_of_the_server(served: ServeProcess, job: PlayedJob) -> None:
     changes: list[bool] = []
     with Client.from_home(Settings(home=served.home)) as client:
-        events = client.events([job.id], ["0:stdout"], on_connection_change=changes.append)
+        events = client.events([job.id], ["0:stdout"], on_connection_change=lambda now, _: changes.append(now))
         assert next(events).kind == "hello"
         job.write(b"before\n")
         assert next_of(events, "log").data["text"] == "before\n"
@@ -209,7 +220,7 @@ def test_a_missing_server_and_a_wrong_token_are_errors_at_once(served: ServeProc
 def test_a_reconnecting_client_survives_a_restart(served: ServeProcess, job: PlayedJob) -> None:
     changes: list[bool] = []
     with Client.from_home(Settings(home=served.home)) as client:
-        patient = client.reconnecting(changes.append)
+        patient = client.reconnecting(lambda now, _: changes.append(now))
         assert patient.job(job.id)["id"] == job.id
         served.kill()
         with pytest.raises(NoServerError):

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from job_examples import a_job, open_store
+from rekindle.contract.job_options import SlurmOptions
 from rekindle.contract.states import JobState
 from rekindle_service.api import shared_results
 from rekindle_service.api.routes.job_routes import job_public
@@ -35,7 +37,7 @@ class Rendering:
         self.rendered.append(job.name)
         return job_public(job)
 
-    def listed(self, store: Store) -> list[dict[str, object]]:
+    def listed(self, store: Store) -> list[dict[str, Any]]:
         return [json.loads(each) for each in self.jobs.read(store, store.lists.keys(), self).values()]
 
 
@@ -55,6 +57,14 @@ def test_a_job_is_rendered_again_only_after_a_change(store: Store) -> None:
         row = store.job(first.id)
         assert rendering.listed(store)[1] == json.loads(job_public(row).model_dump_json())
         assert rendering.rendered == ["a"]
+
+
+def test_a_slurm_job_that_has_ended_is_the_same_in_a_list_whenever_it_is_read(store: Store) -> None:
+    row = store.add_job(a_job(slurm=SlurmOptions(), state=JobState.FAILED))
+    excluded = {"n1": {"reason": "no torch", "until": 1.0, "run": 1}}
+    assert store.update_progress(row.id, slurm={"excluded": excluded}) is not None
+    (listed,) = Rendering().listed(store)
+    assert listed["slurm"]["excluded"] == {"n1": "no torch"}
 
 
 def test_a_job_that_was_deleted_after_the_keys_were_read_is_missing(store: Store) -> None:

@@ -49,9 +49,10 @@ def test_a_job_has_its_position_on_one_line_and_its_reason_below() -> None:
 
 def test_no_line_is_wider_than_80_columns_nor_acts_on_the_terminal() -> None:
     long = waiting(name=HOSTILE, owner=HOSTILE, reason=HOSTILE * 4, position=200, number=123456, priority=-1000)
-    found = queue(long, waiting(), queued=10_000, owners=[owner(HOSTILE)])
+    found = queue(long, waiting(), queued=10_000, owners=[owner(HOSTILE)], next="a cursor")
     assert all(cell_len(line) <= 80 and "\x1b" not in line for line in lines(found))
     assert "2 of 10000 queued jobs; --limit shows more" in lines(found)
+    assert "--limit" not in "".join(lines(queue(waiting(), queued=40))), "the others are of other owners"
 
 
 def test_the_reason_is_a_sentence() -> None:

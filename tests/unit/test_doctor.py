@@ -5,11 +5,13 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx2
 import pytest
 from rich.console import Console
 
 from cli_examples import job
 from doc_pages import ROOT
+from rekindle_service.cli.background_server import running_server
 from rekindle_service.cli.checks import (
     Finding,
     Level,
@@ -23,11 +25,13 @@ from rekindle_service.cli.checks import (
 )
 from rekindle_service.cli.checks.software_checks import check_gpu, is_of_job
 from rekindle_service.cli.commands.doctor import finding_lines, summary
-from rekindle_service.config.home import Home
+from rekindle_service.client import discovery, transport
+from rekindle_service.config.home import DELETED, Home
 
 MOUNTS = """21 1 8:1 / / rw - ext4 /dev/sda1 rw
 30 21 0:40 / /data rw shared:1 - nfs4 server:/data rw
 31 30 0:41 / /data/fast\\040disk rw - xfs /dev/nvme0 rw
+32 30 0:42 / /mnt/größe rw - nfs4 server:/home rw
 """
 
 
@@ -130,6 +134,7 @@ def test_a_host_name_that_does_not_resolve_is_a_problem() -> None:
 
 def test_the_file_system_is_that_of_the_innermost_mount() -> None:
     kinds = {"/home/me": "ext4", "/data/runs": "nfs4", "/data/fast disk/runs": "xfs", "/database": "ext4"}
+    kinds["/mnt/größe/me"] = "nfs4"
     assert {place: machine_checks.filesystem_of(Path(place), MOUNTS) for place in kinds} == kinds
 
 
@@ -161,6 +166,18 @@ def test_what_others_can_read_is_a_problem_with_the_command_that_restricts_it(tm
     assert (finding.level, finding.advice) == (Level.PROBLEM, f"Restrict it: chmod 600 {token}")
 
 
+def test_a_deletion_that_the_server_completes_meanwhile_is_none_that_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Home(tmp_path / "home")
+    place.create()
+    old, gone = (place.runs / f"{DELETED}{name}" for name in ("old", "gone"))
+    old.mkdir()
+    monkeypatch.setattr(Path, "glob", lambda *_: iter([gone, old]))
+    monkeypatch.setattr(machine_checks, "_DELETION_SECONDS", -1)
+    assert str(old) in machine_checks.deletions(place)[0].detail
+
+
 def test_a_killed_server_is_found_by_the_files_that_it_left(tmp_path: Path) -> None:
     place = Home(tmp_path / "home")
     assert [finding.level for finding in machine_checks.home_access(place)] == [Level.OK]
@@ -168,6 +185,25 @@ def test_a_killed_server_is_found_by_the_files_that_it_left(tmp_path: Path) -> N
     assert machine_checks.server(place).detail == "none runs"
     place.server_json.write_text('{"url": "http://127.0.0.1:9", "pid": 1}')
     assert (machine_checks.server(place).level, "stale" in machine_checks.server(place).detail) == (Level.WARNING, True)
+
+
+def test_a_server_that_answers_with_an_error_is_a_problem_in_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def request(_: object, method: str, url: str, **_options: object) -> httpx2.Response:
+        headers, problem = {"content-type": "application/problem+json"}, {"status": 503, "detail": "the disk is gone"}
+        return httpx2.Response(503, json=problem, headers=headers, request=httpx2.Request(method, f"http://x{url}"))
+
+    place = Home(tmp_path / "home")
+    place.create()
+    place.token.write_text("secret")
+    place.server_json.write_text('{"url": "http://127.0.0.1:9", "pid": 7}')
+    monkeypatch.setattr(transport.BlockingHttp, "request", request)
+    for module in (discovery, machine_checks):
+        monkeypatch.setattr(module, "lock_holder", lambda _: 7)
+    finding = machine_checks.server(place)
+    assert (finding.level, "the disk is gone" in finding.detail) == (Level.PROBLEM, True)
+    assert running_server(place) is not None
 
 
 # --- a job

@@ -20,12 +20,14 @@ from rekindle_service.client import (
     NoServerError,
     ProblemError,
     Server,
+    calls,
     log_follower,
     transport,
 )
 from rekindle_service.client.log_follower import LineBuffer
 
 _CHUNK = 7  # bytes in one answer: small, so that lines and characters are cut everywhere
+_REMOVED = b"\0"  # a byte of a log that is larger than it may be
 
 Serve = Callable[["FakeServer"], "FakeServer"]
 
@@ -50,7 +52,8 @@ class FakeServer:
             if isinstance(failure, httpx2.TransportError):
                 raise failure
             headers = {"content-type": "application/problem+json"}
-            return httpx2.Response(failure, json={"status": failure}, headers=headers, request=request)
+            problem = {"status": failure, "detail": f"detail of {failure}"}
+            return httpx2.Response(failure, json=problem, headers=headers, request=request)
         match url.split("/")[5:]:
             case []:
                 if self.script:
@@ -68,18 +71,31 @@ class FakeServer:
                     headers = {"content-type": "application/problem+json"}
                     return httpx2.Response(404, json={"status": 404}, headers=headers, request=request)
                 data, end = self._read(int(rank), **options["params"])
-                return httpx2.Response(200, content=data, headers={"X-Next-Offset": str(end)}, request=request)
+                begin = end - len(data)
+                headers = {"X-Offset": str(begin), "X-Next-Offset": str(end)}
+                if options["params"].get("offset", begin) < begin:
+                    headers["X-Removed-From"] = "somewhere before"
+                return httpx2.Response(200, content=data, headers=headers, request=request)
         raise AssertionError(url)
 
     def _read(
-        self, rank: int, stream: str, attempt: int, offset: int = 0, limit: int = 0, tail: int | None = None
+        self,
+        rank: int,
+        stream: str,
+        attempt: int,
+        raw: bool,
+        offset: int = 0,
+        limit: int = _CHUNK,
+        tail: int | None = None,
     ) -> tuple[bytes, int]:
         self.reads += 1
         data = self.files.get((attempt, rank, stream), b"")
         if tail is not None:
-            return b"".join(data.splitlines(keepends=True)[-tail:]), len(data)
-        part = data[offset : offset + _CHUNK]
-        return part, offset + len(part)
+            left = data.rpartition(_REMOVED)[2]
+            return b"".join(left.splitlines(keepends=True)[-tail:])[-limit:], len(data)
+        begin = len(data) - len(data[offset:].lstrip(_REMOVED))
+        part = data[begin : begin + min(limit, _CHUNK)].partition(_REMOVED)[0]
+        return part, begin + len(part)
 
     # steps of a script
 
@@ -119,11 +135,16 @@ def locate() -> Server:
 
 
 def followed(
-    serve: Serve, server: FakeServer, changes: list[bool] | None = None, *, follow: bool = True, **choice: Any
+    serve: Serve,
+    server: FakeServer,
+    changes: list[tuple[bool, str]] | None = None,
+    *,
+    follow: bool = True,
+    **choice: Any,
 ) -> list[str]:
     """Every item as text; ``changes`` receives those of the connection."""
     serve(server)
-    on_change = None if changes is None else changes.append
+    on_change = None if changes is None else lambda reachable, why: changes.append((reachable, why))
     with Client(locate) as client:
         items = client.logs("abcdefghij", LogFilter(**choice), follow=follow, on_connection_change=on_change)
         return [text(item) for item in items]
@@ -185,13 +206,17 @@ def test_an_asynchronous_client_follows_the_same(serve: Serve) -> None:
 
 @pytest.mark.parametrize(
     ("failures", "expected"),
-    [((), []), ((UNREACHABLE,) * 3, [False, True]), ((503,), [False, True])],
-    ids=["reachable", "unreachable for a while", "stopping"],
+    [
+        ((), []),
+        ((UNREACHABLE,) * 3, [(False, ""), (True, "")]),
+        ((UNREACHABLE, 503, 503), [(False, ""), (False, "detail of 503"), (True, "")]),
+    ],
+    ids=["reachable", "unreachable for a while", "then without the files of the job"],
 )
 def test_every_line_of_every_rank_and_attempt_comes_once_and_in_order_and_an_outage_is_reported_once(
-    serve: Serve, failures: tuple[httpx2.TransportError | int, ...], expected: list[bool]
+    serve: Serve, failures: tuple[httpx2.TransportError | int, ...], expected: list[tuple[bool, str]]
 ) -> None:
-    changes: list[bool] = []
+    changes: list[tuple[bool, str]] = []
     assert followed(serve, failing(*failures), changes) == ALL
     assert changes == expected
 
@@ -244,6 +269,22 @@ def test_a_tail_starts_with_the_latest_attempt_and_then_follows(serve: Serve) ->
     server = FakeServer([second, third, lambda self: self.end("failed")])
     latest = ["attempt 2 from 120", "0 b", "0 c"]
     assert followed(serve, server, tail=2) == [*latest, "attempt 3 from 140", "0 d", "0 e", "0 f"]
+
+
+@pytest.mark.parametrize("removed", [0, 3, 50])
+@pytest.mark.parametrize("limit", [8, 9, 30, 1000])
+@pytest.mark.parametrize("count", [1, 3, 9, 20])
+def test_a_tail_that_is_larger_than_one_answer_has_all_its_lines_up_to_a_removed_part(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, count: int, limit: int, removed: int
+) -> None:
+    for module in (calls, log_follower):
+        monkeypatch.setattr(module, "MAX_LOG_BYTES", limit)
+    lines = [f"line {number}" for number in range(12)]
+    server = FakeServer([])
+    server.begin(1)
+    server.write(1, 0, b"first\n" + _REMOVED * removed + "\n".join(lines).encode())
+    left = lines if removed else ["first", *lines]
+    assert followed(serve, server, follow=False, tail=count) == ["attempt 1", *(f"0 {each}" for each in left[-count:])]
 
 
 def test_an_attempt_that_resumed_from_nothing_is_shown_after_a_short_wait(

@@ -1,17 +1,21 @@
 """What `rekindle top` draws fits the terminal, whatever there is to draw."""
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from cli_examples import attempt, job
-from rekindle_service.cli.commands.top import parse_keys
+from cli_examples import attempt, job, printed
+from rekindle_service.cli.commands import top
+from rekindle_service.cli.commands.top import Screen, parse_keys
 from rekindle_service.cli.commands.top_views import Controls, JobView, KeyRequest, MachineView, View, frame, full_view
 from rekindle_service.cli.context import candidates
+from rekindle_service.client import ProblemError
 
 BAR = "███░░░░░░░ 30%"
+_STEPS: Any = {"attempt": None, "step_seconds": None, "seconds": {}, "summary": ""}
 _HOSTILE = "\x1b]0;owned\x07\x1b[2J[bold]x[/bold]\r\nnext\u202e" + "wide " * 60
 
 
@@ -45,9 +49,9 @@ def machine(jobs: int = 3, slots: int = 4, **changes: Any) -> MachineView:
     [
         machine(jobs=200, slots=64),
         machine(name=_HOSTILE, notice=_HOSTILE, phase=_HOSTILE),
-        JobView(job(name=_HOSTILE), [attempt()], [rank(each, last_line=_HOSTILE) for each in range(64)]),
+        JobView(job(name=_HOSTILE), [attempt()], [rank(each, last_line=_HOSTILE) for each in range(64)], _STEPS),
         MachineView([], [], []),
-        JobView(job(state="queued"), [], []),
+        JobView(job(state="queued"), [], [], _STEPS),
     ],
 )
 def test_no_frame_is_larger_than_the_terminal_nor_acts_on_it(view: View, size: tuple[int, int]) -> None:
@@ -55,6 +59,27 @@ def test_no_frame_is_larger_than_the_terminal_nor_acts_on_it(view: View, size: t
     assert len(lines) <= size[1]
     assert all(len(line) <= size[0] for line in lines)
     assert not re.search("[\x00-\x1f\x7f-\x9f\u202e]", "".join(lines))
+
+
+def test_what_keeps_the_server_from_answering_is_shown_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([ProblemError({"status": 503, "detail": "the files of job a do not respond"}), machine()])
+
+    def poll(*_: Any) -> View:
+        answer = next(answers)
+        if isinstance(answer, ProblemError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(top, "_poll", poll)
+    drawings: list[str] = []
+    live: Any = SimpleNamespace(update=lambda shown, **_: drawings.append("\n".join(printed(200, shown))))
+    screen: Any = Screen(None, None, machine(), "a")  # type: ignore[arg-type]
+    screen._policy.on_success()
+    for _ in range(2):
+        screen._refresh()
+        screen._draw(live)
+    found = [": the files of job a do not respond; jobs keep running" in each for each in drawings]
+    assert found == [True, False]
 
 
 def test_rows_that_do_not_fit_are_counted() -> None:
@@ -75,7 +100,7 @@ def test_a_job_is_shown_with_its_progress_and_its_outcome() -> None:
 
 def test_a_job_shows_its_ranks_and_marks_the_straggler() -> None:
     ranks = [rank(0), rank(1, straggler=0.45, heartbeat_age=75, last_line=None)]
-    lines = drawn(JobView(job(), [attempt()], ranks), 140, 20)
+    lines = drawn(JobView(job(), [attempt()], ranks, _STEPS), 140, 20)
     assert "attempt 1 ended: signal: rank 1 was killed by SIGKILL" in "".join(lines)
     assert " ".join(lines[-2].split()) == f"0 running train 120/400 {BAR} 10/s 0.4 s ago - loss 0.1"
     assert "1 min 15 s ago" in lines[-1]

@@ -20,7 +20,7 @@ from rekindle_service.api.middleware import (
 )
 from rekindle_service.api.pages import error_page, install_pages
 from rekindle_service.api.problem_types import PROBLEM_TYPES
-from rekindle_service.api.problems import RESPONSES, ApiError, ProblemBody, install_problem_handlers
+from rekindle_service.api.problems import MAX_ERRORS, RESPONSES, ApiError, ProblemBody, install_problem_handlers
 from rekindle_service.api.request_body import RequestBodyMiddleware
 from rekindle_service.api.routes import (
     access_routes,
@@ -44,25 +44,23 @@ from rekindle_service.loading import PARSING
 from rekindle_service.submission import FieldError
 from rekindle_service.suggestions import did_you_mean
 
-_MODULES = (
-    job_routes,
-    queue_routes,
-    history_routes,
-    rank_routes,
-    log_routes,
-    merged_log_routes,
-    snapshot_routes,
-    code_routes,
-    digest_routes,
-    experiment_routes,
-    machine_routes,
-    disk_routes,
-    event_routes,
-    access_routes,
+API_ROUTERS: tuple[APIRouter, ...] = (
+    job_routes.router,
+    queue_routes.router,
+    history_routes.router,
+    rank_routes.router,
+    log_routes.router,
+    merged_log_routes.router,
+    snapshot_routes.router,
+    code_routes.router,
+    digest_routes.router,
+    experiment_routes.router,
+    machine_routes.router,
+    disk_routes.router,
+    event_routes.router,
+    access_routes.router,
 )
-API_ROUTERS: tuple[APIRouter, ...] = tuple(module.router for module in _MODULES)
 
-_MAX_ERRORS = 20
 _NOT_COMPRESSED = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "text/plain", "application/octet-stream")
 """Streams, logs and downloads: a client counts their bytes."""
 
@@ -77,7 +75,7 @@ async def _reject_unknown(request: Request) -> None:
         listed = f"known are: {', '.join(known)}" if known else "this route has none"
         errors = [
             FieldError(name, "unknown query parameter", request.query_params[name], did_you_mean(name, known) or listed)
-            for name in unknown[:_MAX_ERRORS]
+            for name in unknown[:MAX_ERRORS]
         ]
         detail = f"{request.method} {request.url.path} has no query parameter {unknown[0][:100]!r}; {listed}"
         raise ApiError(422, "invalid-request", detail, errors=errors)

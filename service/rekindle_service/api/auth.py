@@ -232,4 +232,4 @@ def require_access(permissions: Permissions, request: Request, owner: str | None
         raise unknown
     if changes_something(request.method, request.url.path) and not permissions.may_change(identity, owner):
         detail = f"{name} belongs to {owner or 'nobody'}, and {identity.person} may change only their own jobs"
-        raise ApiError(403, "not-owner", f"{detail}: ask {owner or 'an administrator'} or an administrator")
+        raise ApiError(403, "not-owner", f"{detail}: ask {f'{owner} or ' if owner else ''}an administrator")

@@ -35,6 +35,11 @@ _MAX_NAMED = 10  # unknown ranks that an error names
 JobId = Annotated[str, Path(description="Id of the job")]
 RankNumber = Annotated[int, Path(ge=0, le=1 << 31, description="Global rank")]
 AttemptNumber = Annotated[int | None, Query(ge=0, le=1 << 31, description="Number of the attempt; default: the latest")]
+ChosenAttempt = Annotated[int | None, Query(ge=0, le=1 << 31, description="Number of the attempt; default: all")]
+ChosenMetrics = Annotated[
+    list[Annotated[str, StringConstraints(max_length=200)]] | None,
+    Query(max_length=50, description="Only this metric; can be given several times"),
+]
 _SHOWN = 64  # characters of a reference
 _MAX_HINTS = 3
 _LATEST = 5

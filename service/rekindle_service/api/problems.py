@@ -42,8 +42,8 @@ SECURITY_HEADERS = {
 }
 """Headers of every response, which ``SecurityHeadersMiddleware`` adds where no handler of last resort has to."""
 
+MAX_ERRORS = 20
 _MAX_VALUE_LENGTH = 200  # characters of an invalid value in a response
-_MAX_ERRORS = 20
 _CHOICE = re.compile(r"'([^']*)'")
 _NO_FIELDS = frozenset({"[key]", "[value]", "[source]"})  # parts of a location that no request has
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -225,7 +225,7 @@ def field_errors(errors: Sequence[Mapping[str, Any]], body: Any = None) -> list[
             hide_secrets(error.get("input"), tuple(error["loc"])),
             _hint(error, body),
         )
-        for error in errors[:_MAX_ERRORS]
+        for error in errors[:MAX_ERRORS]
     ]
 
 

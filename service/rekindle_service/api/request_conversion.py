@@ -146,7 +146,8 @@ def _command(body: ExperimentCreate) -> str | None:
         return None
     size = [] if body.size == "small" else ["--size", body.size]
     args = ["--", *body.args] if body.args else []
-    return shlex.join(["rekindle", "experiment", body.builtin, *size, "--follow", *args])
+    parallel = [] if body.parallel is None else ["--parallel", str(body.parallel)]
+    return shlex.join(["rekindle", "experiment", body.builtin, *size, *parallel, "--follow", *args])
 
 
 def _definition(request: ExperimentCreate) -> dict[str, Any]:
@@ -183,10 +184,8 @@ def _built_in(body: ExperimentCreate) -> ExperimentCreate:
     if name not in built_in.names():
         hint = did_you_mean(name, built_in.names())
         raise SubmissionError([FieldError("builtin", f"unknown built-in experiment {name[:100]!r}", name, hint)])
-    if body.size not in built_in.SIZES:
-        rule = f"must be {' or '.join(built_in.SIZES)}"
-        raise SubmissionError([FieldError("size", rule, body.size, did_you_mean(body.size, built_in.SIZES))])
-    return ExperimentCreate.model_validate({**built_in.definition(name, body.size), "args": body.args})
+    own = {"args": body.args, "parallel": body.parallel}
+    return ExperimentCreate.model_validate({**built_in.definition(name, body.size), **own})
 
 
 def _submissions(name: str, request: ExperimentCreate, trials: Sequence[Trial]) -> list[TrialSubmission]:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.processes import ProcessIdentity
-from rekindle_service.client import Client, LocalServer, NoServerError, local_server
+from rekindle_service.client import Client, NoServerError, ProblemError, Server, local_server
 from rekindle_service.config.home import Home
 
 _START_TIMEOUT = 60.0  # seconds, for a cold start on a busy machine
@@ -19,18 +19,23 @@ _POLL_INTERVAL = 0.1  # seconds
 _LOG_LINES = 15  # of the log in an error
 
 
-def running_server(home: Home) -> LocalServer | None:
-    """The server of this home, if one answers; ``REKINDLE_URL`` is ignored, since only this machine counts."""
+def running_server(home: Home) -> Server | None:
+    """The server of this home, if one answers, be it with an error.
+
+    ``REKINDLE_URL`` is ignored, since only this machine counts.
+    """
     try:
         server = local_server(home)
         with Client(lambda: server) as client:
             list(client.jobs(limit=1))
     except NoServerError:
         return None
+    except ProblemError:
+        pass
     return server
 
 
-def start_server(home: Home, log: Path) -> LocalServer:
+def start_server(home: Home, log: Path) -> Server:
     """Start a server on a free port, in its own session so that it outlives this terminal.
 
     Raises NoServerError with the last lines of its log when it does not start.
@@ -40,7 +45,7 @@ def start_server(home: Home, log: Path) -> LocalServer:
     return _start(home, command, log)
 
 
-def replace_server(home: Home, log: Path) -> LocalServer:
+def replace_server(home: Home, log: Path) -> Server:
     """Kill -9 the server of this home and start it again in the same way, on the same port, in the background.
 
     Raises NoServerError when there is none, or it does not start again.
@@ -74,7 +79,7 @@ def _kill(home: Home, pid: int) -> None:
         raise NoServerError(f"The server of {home.root} has just ended, or belongs to another user.")
 
 
-def _start(home: Home, command: list[str], log: Path, **options: Any) -> LocalServer:
+def _start(home: Home, command: list[str], log: Path, **options: Any) -> Server:
     """Start a server and wait until one of this home answers: this one, or one that a supervisor started faster."""
     with log.open("ab") as output:
         process = subprocess.Popen(

@@ -1,16 +1,13 @@
 """What fits the terminal: tables whose columns are cut or dropped, text that is broken between words, and bars."""
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from rekindle_service.client import Device
 from rekindle_service.sanitize import sanitize_line
 
-_WORD = re.compile(r"\S+\s*")
 _GAP = 2  # cells between two columns
 _BELOW = 6  # cells before a sentence below a row
 _NOTHING: Mapping[str, int] = {}
@@ -143,22 +140,11 @@ def paragraph(
     before = Text(" " * indent) if label is None else Text(" " * indent).append_text(label)
     after = Text(" " * (before.cell_len + hanging))
     whole = harmless(text)
-    width = max(console.width - after.cell_len, 1)
-    lines = whole.wrap(console, width, no_wrap=False) if fold else _whole_words(whole, width)
+    whole.overflow = "fold" if fold else "ignore"
+    lines = whole.wrap(console, max(console.width - after.cell_len, 1), no_wrap=False)
     for index, line in enumerate(lines):
         line.rstrip()
         yield (after if index else before).copy().append_text(line)
-
-
-def _whole_words(text: Text, width: int) -> Iterable[Text]:
-    """Lines of at most ``width`` cells, or of one word that is longer."""
-    breaks, used = [], 0
-    for word in _WORD.finditer(text.plain):
-        if used and used + cell_len(word[0].rstrip()) > width:
-            breaks.append(word.start())
-            used = 0
-        used += cell_len(word[0])
-    return text.divide(breaks)
 
 
 _FULL, _EMPTY = "█", "░"
@@ -169,10 +155,10 @@ _SLOTS_WIDTH = 24  # cells
 _MAX_KIND = 8  # cells
 
 
-def bar(share: float, width: int = _WIDTH, style: str = "green") -> Text:
+def bar(share: float, width: int = _WIDTH) -> Text:
     """``███░░░░░░░`` for a share of 0 to 1."""
     full = round(min(max(share, 0.0), 1.0) * width)
-    return Text.assemble((_FULL * full, style), (_EMPTY * (width - full), "dim"))
+    return Text.assemble((_FULL * full, "green"), (_EMPTY * (width - full), "dim"))
 
 
 def progress_bar(share: float | None) -> Text:

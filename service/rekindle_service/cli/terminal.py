@@ -34,7 +34,7 @@ class ExitCode(IntEnum):
     """``wait`` and ``--follow`` exit with the outcome of the jobs, every other command with 0, 1 or 2."""
 
     SUCCEEDED = 0  # done; of `wait`, `submit --follow` and `experiment --follow`: every job has succeeded
-    FAILED = 1  # a job has failed or did not recover from `chaos`; `doctor`, `demo` or `diff` has found something
+    FAILED = 1  # a job failed or did not recover from `chaos`; `doctor`, `demo` or `diff` found something; you said no
     USAGE = 2  # the command is wrong, the server has rejected it, or no server runs
     CANCELLED = 3  # the job, or one of the experiment, was cancelled
     HELD = 4  # the job was drained; `rekindle resume` continues it
@@ -86,9 +86,9 @@ def note(message: str) -> None:
     print_wrapped(err(), harmless(message, "dim"))
 
 
-def note_connection(reachable: bool) -> None:
+def note_connection(reachable: bool, why: str) -> None:
     """Note that the server became unreachable, or reachable again; an ``on_connection_change``."""
-    unreachable = "Server unreachable; the job keeps running; retrying (Ctrl-C ends)."
+    unreachable = f"{why or 'Server unreachable'}; the job keeps running; retrying (Ctrl-C ends)."
     note("Server reachable again." if reachable else unreachable)
 
 
@@ -108,11 +108,11 @@ def print_answer(output: Output, answer: Any, ids: Iterable[object]) -> bool:
     return output != "table"
 
 
-def confirmed(question: str) -> bool:
-    """Ask a person. Raises BadParameter where nobody can be asked."""
+def confirm(question: str) -> None:
+    """Ask a person. Raises Abort where the answer is no, and BadParameter where nobody can be asked."""
     if not sys.stdin.isatty():
         raise typer.BadParameter("stdin is not a terminal; pass --yes")
-    return typer.confirm(sanitize_line(question), err=True)
+    typer.confirm(sanitize_line(question), err=True, abort=True)
 
 
 # --- progress

@@ -16,11 +16,11 @@ from rekindle_service.client.client_errors import (
     ReconnectPolicy,
 )
 from rekindle_service.client.clients import AsyncClient, Client
-from rekindle_service.client.discovery import LocalServer, Server, find_server, is_local, local_server
+from rekindle_service.client.discovery import Server, find_server, is_local, local_server
 from rekindle_service.client.log_follower import AttemptHeader, LogFilter, LogItem, LogLine, is_settled
 from rekindle_service.client.transport import StreamEvent
 
-__all__ = ["AsyncClient", "Client", "LocalServer", "Server", "StreamEvent", "find_server", "is_local", "local_server"]
+__all__ = ["AsyncClient", "Client", "Server", "StreamEvent", "find_server", "is_local", "local_server"]
 __all__ += ["FieldProblem", "NoServerError", "OnConnectionChange", "Problem", "ProblemError", "ReconnectPolicy"]
 __all__ += ["AttemptHeader", "LogBytes", "LogFilter", "LogItem", "LogLine", "is_settled"]
 __all__ += answers.__all__

@@ -12,6 +12,7 @@ from rekindle_service.client import answers
 from rekindle_service.client.api_connection import LONG_TIMEOUT, ApiConnection, api_call, api_stream, drop_unset
 from rekindle_service.client.client_errors import NoServerError
 
+MAX_LOG_BYTES = 1 << 20  # in one answer of the server
 _PAGE_SIZE = 100  # jobs
 
 
@@ -290,8 +291,8 @@ class ApiCalls(ApiConnection):
 
     @api_call
     async def log_tail(self, job_id: str, rank: int, stream: str, attempt: int, lines: int) -> LogBytes:
-        """The last ``lines`` lines."""
-        return await self._log(job_id, rank, stream=stream, attempt=attempt, tail=lines)
+        """The last ``lines`` lines, as far as they are within the last MiB."""
+        return await self._log(job_id, rank, stream=stream, attempt=attempt, tail=lines, limit=MAX_LOG_BYTES)
 
     # --- people
 
@@ -373,7 +374,7 @@ class ApiCalls(ApiConnection):
         await self.request("DELETE", f"/experiments/{_segment(experiment_id)}", timeout=LONG_TIMEOUT)
 
     async def _log(self, job_id: str, rank: int, **params: Any) -> LogBytes:
-        response = await self._send("GET", _job(job_id, f"ranks/{rank}/log"), params=params)
+        response = await self._send("GET", _job(job_id, f"ranks/{rank}/log"), params={**params, "raw": True})
         removed = "X-Removed-From" in response.headers and "offset" in params
         skipped = int(response.headers["X-Offset"]) - int(params["offset"]) if removed else 0
         return LogBytes(response.content, int(response.headers["X-Next-Offset"]), skipped)

@@ -51,8 +51,9 @@ def rejection(response: httpx2.Response) -> ProblemError:
     return ProblemError(problem)
 
 
-OnConnectionChange = Callable[[bool], None]
-"""Called with False when the server becomes unreachable, and with True when it answers again."""
+OnConnectionChange = Callable[[bool, str], None]
+"""Called with False when the server becomes unreachable, or answers that it cannot serve a request now, and why (else
+""), and with True and "" when it serves requests again."""
 
 RETRY_INTERVAL = 0.5  # seconds
 
@@ -62,19 +63,19 @@ class ReconnectPolicy:
 
     def __init__(self, on_connection_change: OnConnectionChange | None = None) -> None:
         self._on_change = on_connection_change
-        self._reachable: bool | None = None  # None: never answered
+        self._state: tuple[bool, str] | None = None  # None: never answered
 
     def on_success(self) -> None:
-        self._set_reachable(True)
+        self._change(True, "")
 
     def on_error(self, error: NoServerError | ProblemError) -> None:
         """Retry after ``RETRY_INTERVAL``. Raises ``error`` where no retry would help; a starting server sends 503."""
         is_transient = isinstance(error, NoServerError) or error.problem.get("status") == 503
-        if self._reachable is None or not is_transient:
+        if self._state is None or not is_transient:
             raise error
-        self._set_reachable(False)
+        self._change(False, str(error) if isinstance(error, ProblemError) else "")
 
-    def _set_reachable(self, reachable: bool) -> None:
-        changed, self._reachable = self._reachable is (not reachable), reachable
-        if changed and self._on_change is not None:
-            self._on_change(reachable)
+    def _change(self, reachable: bool, why: str) -> None:
+        before, self._state = self._state, (reachable, why)
+        if before not in (None, self._state) and self._on_change is not None:
+            self._on_change(reachable, why)

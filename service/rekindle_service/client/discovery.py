@@ -17,11 +17,15 @@ UNIX_SCHEME = "unix:"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a server listens. On its ``socket`` it learns from the kernel who connects, and the token is not sent."""
+    """Where a server listens. On its ``socket`` it learns from the kernel who connects, and the token is not sent.
+
+    ``pid`` is known of the server of this machine's home alone.
+    """
 
     url: str
     token: str | None
     socket: Path | None = None
+    pid: int = 0
 
     def http_options(self, timeout: float) -> dict[str, Any]:
         """Options of an HTTP client that waits at most ``timeout`` seconds for the next byte.
@@ -37,13 +41,6 @@ class Server:
             "trust_env": False,
             "verify": self.url.startswith("https:"),
         }
-
-
-@dataclass(frozen=True, slots=True)
-class LocalServer(Server):
-    """A server on this machine, in the home of this user."""
-
-    pid: int = 0
 
 
 def find_server(settings: ClientSettings) -> Server:
@@ -82,7 +79,7 @@ def is_local(settings: ClientSettings) -> bool:
     return isinstance(own, dict) and str(own.get("url")).rstrip("/") == settings.url.rstrip("/")
 
 
-def local_server(home: Home, socket: Path | None = None) -> LocalServer:
+def local_server(home: Home, socket: Path | None = None) -> Server:
     """The server that owns ``home``, reached by its UNIX socket where it has one. Raises NoServerError if none runs.
 
     Any process may listen on the port of a server that was killed, and would receive the token: only the owner of the
@@ -92,9 +89,7 @@ def local_server(home: Home, socket: Path | None = None) -> LocalServer:
         server, owner = read_json(home.server_json), lock_holder(home.server_lock)
         if owner is not None and isinstance(server, dict) and server.get("pid") == owner and home.token.exists():
             path = home.socket if socket is None else socket
-            return LocalServer(
-                str(server["url"]), home.token.read_text().strip(), path if path.is_socket() else None, owner
-            )
+            return Server(str(server["url"]), home.token.read_text().strip(), path if path.is_socket() else None, owner)
     except OSError as error:
         detail = f"{home.root} is not a readable home ({error.strerror}): check REKINDLE_HOME and --home."
         raise NoServerError(detail) from error

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rekindle.contract import states
 from rekindle_service.client.answers import Attempt, Job, Trial
-from rekindle_service.client.calls import ApiCalls
+from rekindle_service.client.calls import MAX_LOG_BYTES, ApiCalls, LogBytes
 from rekindle_service.run_readers.log_files import hole_note
 from rekindle_service.sanitize import strip_control
 
@@ -19,6 +19,7 @@ _POLL_INTERVAL = 0.3  # seconds
 _RESUME_STEP_TIMEOUT = 2.0  # seconds that the header of an attempt waits for the step that it resumed from
 _LINE_END = re.compile(rb"\r?\n|\r(?=[^\n])")
 _MAX_LINE = 1 << 16  # bytes; a longer line without an end is shown in parts
+_MAX_CUT = 3  # bytes: the rest of a character, with which no tail begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +187,28 @@ class LogFollower:
         """The next bytes of one log; empty at its current end."""
         log, tail = (self._job_id, rank, stream, attempt), self._filter.tail
         if buffer.offset is None and tail is not None and attempt == min(self._started):
-            chunk = await self._client.log_tail(*log, tail)
+            chunk = await self._tail(log, tail)
         else:
             chunk = await self._client.log(*log, offset=buffer.offset or 0)
         buffer.offset = chunk.next_offset
         return f"\n{hole_note(chunk.removed)}\n".encode() + chunk.data if chunk.removed else chunk.data
+
+    async def _tail(self, log: tuple[str, int, str, int], lines: int) -> LogBytes:
+        """The last ``lines`` lines, or the first of them where they are long: what is before them is not kept.
+
+        As on the server, lines before a removed part do not belong to the last ones.
+        """
+        part = await self._client.log_tail(*log, lines)
+        if len(part.data) < MAX_LOG_BYTES - _MAX_CUT:
+            return part
+        begin, missing = part.next_offset - len(part.data), lines - part.data[:-1].count(b"\n")
+        while missing > 0 and begin > 0 and not part.removed:
+            offset, limit = max(begin - MAX_LOG_BYTES, 0), min(begin, MAX_LOG_BYTES)
+            part = await self._client.log(*log, offset=offset, limit=limit)
+            while part.next_offset < begin:  # a removed part follows
+                part = await self._client.log(*log, offset=part.next_offset, limit=limit)
+            start = part.next_offset - len(part.data)
+            before, *found = part.data[: begin - start].rsplit(b"\n", missing)
+            missing -= len(found)
+            begin = start if missing else start + len(before) + 1
+        return await self._client.log(*log, offset=begin)

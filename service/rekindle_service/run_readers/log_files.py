@@ -121,6 +121,13 @@ def size_of(file: BinaryIO) -> int:
     return os.fstat(file.fileno()).st_size
 
 
+def read_bytes(file: BinaryIO, offset: int, limit: int) -> tuple[int, bytes]:
+    """Up to ``limit`` bytes from ``offset`` on as they were written, and where they begin; of a hole, what follows."""
+    if (span := span_at(file, offset)) is None:
+        return min(offset, size_of(file)), b""
+    return span.start, os.pread(file.fileno(), min(limit, span.end - span.start), span.start)
+
+
 def read_chunk(file: BinaryIO, offset: int, limit: int) -> ReadChunk:
     """Read up to ``limit`` bytes from ``offset`` on, ending between two characters; of a hole, what follows it.
 

@@ -50,7 +50,7 @@ class AttemptPublic(ApiModel):
     """Step of the latest snapshot that was committed by then; null where there was none."""
     replayed_steps: int | None
     """Number of its steps that were lost, so that later attempts repeat them; null where that is not known (yet)."""
-    world_size: int | None
+    world_size: int
     """Number of ranks."""
     devices: list[str]
     """Slots of the attempt, in the order of the ranks."""
@@ -94,12 +94,12 @@ class EventPublic(ApiModel):
     at: Timestamp
     """When it happened."""
     kind: str
-    """Type of the event: `submitted`, `state`, `intent`, `changed`, `chaos` or `deleted`."""
+    """Type of the event, such as `state`, `stalled` or `chaos`; docs/reference/events.md lists all."""
     from_state: str | None
     """State before the event; null where it changed none."""
     to_state: str | None
     """State after the event; null where it changed none."""
-    reason: Utf8Str | None
+    reason: Utf8Str
     """Why it happened, in a sentence; "" where the type says it all."""
 
 
@@ -155,17 +155,6 @@ class ConfigurationPublic(ApiModel):
     """The code as it was submitted; null for a recipe."""
     environment: JsonObject | None
     """Host, system, processor, cores, memory (bytes), Python and packages, as the keeper recorded them."""
-
-
-class FileDifferencePublic(ApiModel):
-    """A file that differs between the code of two jobs."""
-
-    path: Utf8Str
-    """Path of the file, relative to the code."""
-    change: Literal["added", "removed", "changed"]
-    """What this job did to the file, compared with the other one; in a `JobDiff`, what the other job did."""
-    diff: str | None
-    """Changed lines in unified format; null where they are not available, such as for binary files."""
 
 
 class Bundle(ApiModel):

@@ -1,8 +1,8 @@
 """JSON of digests and of the comparison of two jobs by them."""
 
 from rekindle_service.jobs.difference_causes import Cause
+from rekindle_service.jobs.packaging.code_manifest import FileDifference
 from rekindle_service.jobs.step_diff import StepDifference, Verdict
-from rekindle_service.schemas.attempt_json import FileDifferencePublic
 from rekindle_service.schemas.fields import ApiModel
 
 
@@ -47,7 +47,7 @@ class JobDiff(ApiModel):
     """Logged values that differ although the training is the same, such as a speed."""
     causes: list[Cause]
     """In what the jobs differ otherwise; empty where nothing is on record."""
-    code: list[FileDifferencePublic]
+    code: list[FileDifference]
     """Files that the other job has changed, with a few kilobytes of the lines; at most 50."""
     next_command: str | None
     """Command that finds the step among those without digests; null where there are none."""

@@ -1,6 +1,6 @@
 """JSON of experiments: requests and responses."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
@@ -101,7 +101,7 @@ class ExperimentCreate(RequestModel):
     """Arguments appended to those of every job."""
     builtin: str | None = None
     """Name of a built-in experiment: one of `GET /api/v1/experiments/builtin`."""
-    size: str = "small"
+    size: Literal["small", "full"] = "small"
     """Size of a builtin: `small` or `full`."""
     title: Annotated[str, StringConstraints(max_length=500), AfterValidator(no_nul)] = ""
     """Heading for people, at most 500 characters."""
@@ -138,10 +138,12 @@ class ExperimentCreate(RequestModel):
     @model_validator(mode="after")
     def _has_one_kind(self) -> Self:
         require_one(self, ("builtin", "matrix", "array"), _KIND_HINT)
-        own = self.model_fields_set - {"builtin", "size", "name", "args"}
+        own = self.model_fields_set - {"builtin", "size", "name", "args", "parallel"}
         if self.builtin is not None and own:
             rule = "a builtin has its own {fields}: omit it"
-            raise PydanticCustomError("kind", rule, {"fields": ", ".join(sorted(own)), "hint": "args may be given"})
+            raise PydanticCustomError(
+                "kind", rule, {"fields": ", ".join(sorted(own)), "hint": "args and parallel may be given"}
+            )
         if self.array is not None and self.model_fields_set & {"repeats", "seed_option"}:
             raise PydanticCustomError("kind", "an array has no repeats: give it more indices", {"hint": ""})
         if self.prune and (self.goal is None or self.array is not None):

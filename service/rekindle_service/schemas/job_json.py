@@ -66,7 +66,8 @@ class SlurmPublic(SlurmRequest):
     hosts: list[Utf8Str] = Field(default_factory=list)
     """Nodes that Slurm gave to the job; empty before it has started."""
     excluded: dict[Utf8Str, Utf8Str] = Field(default_factory=dict)
-    """Nodes on which the job could not run lately, each with the reason: its next Slurm job does not get them."""
+    """Nodes on which the job could not run lately, each with the reason: its next Slurm job does not get them. Those of
+    a job that has ended are as they were then."""
 
 
 class ReplayPublic(ApiModel):

@@ -178,7 +178,7 @@ class LogLines(ApiModel):
     """Last line of each log that has no line break yet, as far as it was written; only where `complete` is true."""
 
 
-class LogTime(RootModel[tuple[int, float]]):
+class LogTime(RootModel[tuple[int, float]]):  # readers of OpenAPI such as schemathesis misread a pair in ``items``
     """Offset of a byte, and seconds since the epoch."""
 
 

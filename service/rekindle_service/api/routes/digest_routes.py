@@ -10,6 +10,7 @@ from rekindle_service.api.auth import IdentityDep
 from rekindle_service.api.dependencies import (
     AppState,
     AppStateDep,
+    ChosenAttempt,
     JobAttempts,
     JobDep,
     RunDirDep,
@@ -21,7 +22,6 @@ from rekindle_service.job_wording import quoted_label
 from rekindle_service.jobs.difference_causes import ComparedRun, code_differences, find_causes, why_incomparable
 from rekindle_service.jobs.step_diff import StepComparison, compare_steps, describe, notes
 from rekindle_service.run_readers.digest_series import DigestSeries
-from rekindle_service.schemas.attempt_json import FileDifferencePublic
 from rekindle_service.schemas.digest_json import DigestedStepPublic, DigestedSteps, JobDiff
 from rekindle_service.store.tables import Job
 
@@ -29,7 +29,6 @@ router = APIRouter(tags=["digests"])
 
 _UNEXPLAINED = "Nothing recorded explains it: the script is not deterministic, or the device computed something else."
 _NOT_DETERMINISTIC = "Both are replays of the same job: the script is not deterministic, from step {:,} on."
-_Attempt = Annotated[int | None, Query(ge=0, le=1 << 31, description="Number of the attempt; default: all")]
 
 
 @router.get("/jobs/{job_id}/digests")
@@ -38,7 +37,7 @@ def list_digests(
     state: AppStateDep,
     job: JobDep,
     run_dir: RunDirDep,
-    attempt: _Attempt = None,
+    attempt: ChosenAttempt = None,
     after: Annotated[int, Query(ge=-1, le=1 << 31, description="Only steps after this one")] = -1,
     limit: Annotated[int, Query(ge=1, le=2000, description="Maximum number of steps")] = 500,
 ) -> DigestedSteps:
@@ -57,8 +56,8 @@ def compare_trainings(
     job: JobDep,
     run_dir: RunDirDep,
     other: Annotated[str, Path(max_length=64, description="Id of the job to compare with; it may be the same job")],
-    attempt: _Attempt = None,
-    other_attempt: _Attempt = None,
+    attempt: ChosenAttempt = None,
+    other_attempt: ChosenAttempt = None,
 ) -> JobDiff:
     """Find the first step at which two trainings differ: phase, ranks and tensors, and what can explain it.
 
@@ -91,7 +90,7 @@ def compare_trainings(
         difference=found.difference,
         logged=found.logged,
         causes=causes,
-        code=[FileDifferencePublic.model_validate(each) for each in code],
+        code=code,
         next_command=_next_command(job, second, found),
     )
 

@@ -20,6 +20,7 @@ from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.api.auth import IdentityDep
 from rekindle_service.api.dependencies import AppState, AppStateDep, known_attempts, readable_job
+from rekindle_service.api.pagination import MAX
 from rekindle_service.api.problems import ApiError, invalid_field
 from rekindle_service.api.routes.job_routes import job_public
 from rekindle_service.api.routes.rank_routes import ranks_public
@@ -265,7 +266,7 @@ def make_feed(
     identity: IdentityDep,
     job: Jobs = [],  # noqa: B006 FastAPI copies defaults
     log: Logs = [],  # noqa: B006 FastAPI copies defaults
-    last_event_id: Annotated[int | None, Query(ge=0, le=(1 << 63) - 1, description=_LAST_EVENT_ID)] = None,
+    last_event_id: Annotated[int | None, Query(ge=0, le=MAX, description=_LAST_EVENT_ID)] = None,
     last_event_id_header: Annotated[str | None, Header(alias="Last-Event-ID", description=_LAST_EVENT_ID)] = None,
 ) -> Feed:
     """The feed of one client. Raises ApiError (404, 422) before the stream has started."""

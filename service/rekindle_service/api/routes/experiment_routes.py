@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import StringConstraints
 
 from rekindle.contract.run_dir.attempt_history import AttemptSummary
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
@@ -15,6 +14,7 @@ from rekindle_service.api.auth import IdentityDep, require_access
 from rekindle_service.api.dependencies import (
     AppState,
     AppStateDep,
+    ChosenMetrics,
     IdempotencyKeyDep,
     ReadableBy,
     resolve_experiment,
@@ -159,10 +159,7 @@ def list_curves(
     state: AppStateDep,
     experiment: ExperimentDep,
     params: PageParamsDep,
-    name: Annotated[
-        list[Annotated[str, StringConstraints(max_length=200)]] | None,
-        Query(max_length=50, description="Only this metric; can be given several times"),
-    ] = None,
+    name: ChosenMetrics = None,
     max_points: Annotated[int, Query(ge=1, le=2000, description="Maximum number of points of a curve")] = 2000,
 ) -> Page[CurvePublic]:
     """List the metrics of all jobs of an experiment over their steps, each downsampled to `max_points`."""

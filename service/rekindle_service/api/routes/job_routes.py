@@ -1,6 +1,5 @@
 """Jobs: submit, list, read, change, delete; cancel, drain and resume write an intent that the reconciler acts on."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -158,8 +157,7 @@ def patch_job(state: AppStateDep, identity: IdentityDep, job: JobDep, body: JobP
     if filed:
         job = _filed(state, job, filed)
     if changes:
-        job = state.store.patch_job(job.id, **changes) or job
-        state.wake()
+        return _changed(state, job, state.store.patch_job(job.id, **changes))
     return job_public(job)
 
 
@@ -333,8 +331,7 @@ def _displaced_job(job: Job, kind: str, may_read: Callable[[str | None], bool]) 
 
 def excluded_nodes(jobs: Iterable[Job]) -> dict[str, str]:
     """That the jobs have found: the reason by host."""
-    now, found = time.time(), [(job.slurm or {}).get("excluded", {}) for job in jobs]
-    return {host: node["reason"] for nodes in found for host, node in nodes.items() if node["until"] > now}
+    return {host: node["reason"] for job in jobs for host, node in (job.slurm or {}).get("excluded", {}).items()}
 
 
 def _slurm_shown(job: Job) -> dict[str, Any]:

@@ -11,9 +11,17 @@ from fastapi import APIRouter, Header, Query, Response
 from pydantic import StringConstraints
 
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
-from rekindle_service.api.dependencies import AttemptDep, AttemptsDep, JobDep, RankDep, RunDirDep, require_rank
+from rekindle_service.api.dependencies import (
+    AttemptDep,
+    AttemptsDep,
+    ChosenAttempt,
+    JobDep,
+    RankDep,
+    RunDirDep,
+    require_rank,
+)
 from rekindle_service.api.downloads import ZIP, Download, attachment
-from rekindle_service.api.pagination import PageParamsDep, paginate
+from rekindle_service.api.pagination import MAX, PageParamsDep, paginate
 from rekindle_service.api.problems import PROBLEM_CONTENT, ApiError, invalid_field
 from rekindle_service.run_readers.log_files import (
     Span,
@@ -21,6 +29,7 @@ from rekindle_service.run_readers.log_files import (
     iter_bytes,
     line_number,
     open_or_empty,
+    read_bytes,
     read_chunk,
     size_of,
     span_at,
@@ -45,16 +54,15 @@ router = APIRouter(tags=["logs"])
 _TEXT = "text/plain; charset=utf-8"
 _RAW = "application/octet-stream"
 _MAX_BYTES = 1 << 20
-_MAX_OFFSET = (1 << 63) - 1
 _SEARCH_SECONDS = 0.5
 
 StreamName = Literal["stdout", "stderr"]
 Stream = Annotated[StreamName, Query(description="Output of the rank")]
-Offset = Annotated[int | None, Query(ge=0, le=_MAX_OFFSET, description="First byte")]
+Offset = Annotated[int | None, Query(ge=0, le=MAX, description="First byte")]
 Limit = Annotated[int, Query(ge=1, le=_MAX_BYTES, description="Maximum number of bytes")]
 Tail = Annotated[int | None, Query(ge=0, le=1_000_000, description="Number of last lines, within `limit` bytes")]
+Raw = Annotated[bool, Query(description="Bytes as they were written (default: text)")]
 RangeHeader = Annotated[str | None, Header(alias="Range", description="One range of raw bytes")]
-ChosenAttempt = Annotated[int | None, Query(ge=0, le=1 << 31, description="Number of the attempt; default: all")]
 SearchText = Annotated[
     str, StringConstraints(min_length=1, max_length=200), Query(description="Text; ignores case if it has no capitals")
 ]
@@ -79,6 +87,7 @@ def read_log(
     offset: Offset = None,
     limit: Limit = 64 * 1024,
     tail: Tail = None,
+    raw: Raw = False,
     byte_range: RangeHeader = None,
 ) -> Response:
     """Read a chunk of a rank's log as text, by byte offset; `X-Offset` and `X-Next-Offset` give its position.
@@ -88,14 +97,14 @@ def read_log(
     Of a log larger than the setting `log_bytes` the middle is removed, and offsets stay: a chunk that would begin there
     begins after it, at `X-Offset`, and `X-Removed-From` is where the removed part begins.
     A chunk ends between two characters. Bytes that are not UTF-8 are replaced by `?`, so a chunk has as many bytes as
-    its part of the file. With `Range` the bytes are returned raw. A log that does not exist yet is empty.
+    its part of the file. With `raw` or `Range` they are returned unchanged. A log that does not exist yet is empty.
     """
     if tail is not None and offset is not None:
         raise invalid_field("tail", "cannot be combined with offset", tail, "tail and offset cannot be combined")
     with ExitStack() as stack:
         file = stack.enter_context(_open_log(run_dir, attempt.number, rank, stream))
         if byte_range is None or (response := _raw_range(file, byte_range)) is None:
-            response = _text_chunk(file, offset or 0, limit, tail)
+            response = _chunk(file, offset or 0, limit, tail, raw=raw)
             path, begin = _log_path(run_dir, attempt.number, rank, stream), int(response.headers["X-Offset"])
             if (number := line_number(path, file, begin)) is not None:
                 response.headers["X-Line"] = str(number)
@@ -112,16 +121,21 @@ def _open_log(run_dir: RunDir, attempt: int, rank: int, stream: str) -> BinaryIO
     return open_or_empty(run_dir.root, _log_path(run_dir, attempt, rank, stream))
 
 
-def _text_chunk(file: BinaryIO, offset: int, limit: int, tail: int | None) -> Response:
+def _chunk(file: BinaryIO, offset: int, limit: int, tail: int | None, *, raw: bool) -> Response:
     if tail is not None:
         offset = tail_offset(file, tail, limit)
     if offset > (size := size_of(file)):
         raise _beyond_end(f"offset {offset}", size)
-    hole, chunk = hole_at(file, offset), read_chunk(file, offset, limit)
-    headers = {"X-Offset": str(chunk.offset), "X-Next-Offset": str(chunk.next_offset), "Accept-Ranges": "bytes"}
+    hole = hole_at(file, offset)
+    if raw:
+        start, content = read_bytes(file, offset, limit)
+    else:
+        chunk = read_chunk(file, offset, limit)
+        start, content = chunk.offset, chunk.text.encode()
+    headers = {"X-Offset": str(start), "X-Next-Offset": str(start + len(content)), "Accept-Ranges": "bytes"}
     if hole is not None:
         headers["X-Removed-From"] = str(hole.start)
-    return Response(chunk.text, headers=headers, media_type=_TEXT)
+    return Response(content, headers=headers, media_type=_TEXT)
 
 
 def _raw_range(file: BinaryIO, header: str) -> Response | None:
@@ -159,7 +173,7 @@ def search_log(
     rank: RankDep,
     q: SearchText,
     stream: Stream = "stdout",
-    start: Annotated[int | None, Query(alias="from", ge=0, le=_MAX_OFFSET, description="Byte to start at")] = None,
+    start: Annotated[int | None, Query(alias="from", ge=0, le=MAX, description="Byte to start at")] = None,
     backwards: Annotated[bool, Query(description="Search towards the beginning, by default from the end")] = False,
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of matches")] = 100,
     regex: IsRegex = False,
@@ -169,7 +183,7 @@ def search_log(
     One request takes at most half a second and searches at most 256 MiB: `next` is the byte at which to continue, null
     when the search is complete. With `regex` a match is the beginning of a line, which has ended.
     """
-    default = _MAX_OFFSET if backwards else 0
+    default = MAX if backwards else 0
     limits = SearchLimits(matches=limit, seconds=_SEARCH_SECONDS)
     begin = default if start is None else start
     with _open_log(run_dir, attempt.number, rank, stream) as file:

@@ -6,10 +6,9 @@ from dataclasses import asdict, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import StringConstraints
 
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
-from rekindle.contract.run_dir.attempt_samples import UsageSample
+from rekindle.contract.run_dir.attempt_samples import RankUsage, UsageSample
 from rekindle.contract.run_dir.control_messages import (
     RANK_FAULTS,
     ControlMessage,
@@ -28,6 +27,7 @@ from rekindle_service.api.dependencies import (
     AttemptDep,
     AttemptNumber,
     AttemptsDep,
+    ChosenMetrics,
     JobAttempts,
     JobDep,
     RankDep,
@@ -172,16 +172,14 @@ def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> list[RankPu
     if sample is None or time.time() - sample.at >= _MAX_USAGE_AGE:
         return [RankPublic(**asdict(row)) for row in rows]
     each = job.spec.devices_per_rank
-    usage = {row.rank: usage_public(sample, row.rank, each) for row in rows if remote or row.process_state is not None}
+    shown = {row.rank for row in rows if remote or row.process_state is not None}
+    usage = {one.rank: _rank_usage(sample, one, each) for one in sample.ranks if one.rank in shown}
     return [RankPublic(**asdict(row), usage=usage.get(row.rank), **sample.progress) for row in rows]
 
 
-def usage_public(sample: UsageSample, rank: int, devices_per_rank: int) -> UsagePublic | None:
-    """What one rank uses; None where the sample does not cover it."""
-    usage = sample.of_rank(rank)
-    if usage is None:
-        return None
-    return UsagePublic(**asdict(usage), at=sample.at, devices=sample.devices_of(rank, devices_per_rank))
+def _rank_usage(sample: UsageSample, usage: RankUsage, devices_per_rank: int) -> UsagePublic:
+    """What one rank of the sample uses."""
+    return UsagePublic(**asdict(usage), at=sample.at, devices=sample.devices_of(usage.rank, devices_per_rank))
 
 
 @router.get("/jobs/{job_id}/metrics", tags=["metrics"])
@@ -190,10 +188,7 @@ def list_metrics(
     attempts: AttemptsDep,
     params: PageParamsDep,
     attempt: AttemptNumber = None,
-    name: Annotated[
-        list[Annotated[str, StringConstraints(max_length=200)]] | None,
-        Query(max_length=50, description="Only this metric; can be given several times"),
-    ] = None,
+    name: ChosenMetrics = None,
     max_points: Annotated[int, Query(ge=1, le=100_000, description="Maximum number of points of a series")] = 1000,
 ) -> Page[MetricSeries]:
     """List the metrics of all attempts or one, each downsampled to `max_points`.
@@ -259,8 +254,7 @@ def list_usage(
 
 
 def _usage_series(job: JobDep, attempt: int, rank: int, samples: list[UsageSample], max_points: int) -> UsageSeries:
-    covering = [sample for sample in samples if sample.of_rank(rank) is not None]
+    covering = [(sample, usage) for sample in samples if (usage := sample.of_rank(rank)) is not None]
     chosen = evenly_spaced(covering, max_points)
-    found = (usage_public(sample, rank, job.spec.devices_per_rank) for sample in chosen)
-    points = [point for point in found if point is not None]
+    points = [_rank_usage(sample, usage, job.spec.devices_per_rank) for sample, usage in chosen]
     return UsageSeries(attempt=attempt, rank=rank, points=points)

@@ -1,20 +1,23 @@
 """What this machine must provide: kernel, network, disk, a private home, and what isolates jobs."""
 
 import os
+import re
 import resource
 import shutil
 import socket
 import stat
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from rekindle.contract.files import can_punch_holes, read_json
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.processes import set_child_subreaper
-from rekindle_service.cli.background_server import running_server
 from rekindle_service.cli.checks import Finding, at_least, ok, problem, warning
 from rekindle_service.cli.formatting import size
+from rekindle_service.client import Client, NoServerError, ProblemError, local_server
 from rekindle_service.config.home import DELETED, Home
 from rekindle_service.config.settings import Settings
 from rekindle_service.launch.isolation.job_isolation import IsolationError, isolation_of
@@ -127,6 +130,7 @@ _MEMORY = frozenset({"tmpfs", "ramfs"})
 _MIN_FREE_FILES = 10_000
 _DELETION_SECONDS = 600
 _OTHER_USERS = 0o077
+_OCTAL = re.compile(r"\\([0-7]{3})")  # as the kernel writes a blank
 _TRAVERSE = 0o011  # of a home whose jobs run as other users
 
 # --- the disk
@@ -155,7 +159,7 @@ def filesystem_of(directory: Path, mountinfo: str) -> str:
     best = ("", "unknown")
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
-        point = before.split()[4].encode().decode("unicode_escape")
+        point = _OCTAL.sub(lambda found: chr(int(found[1], 8)), before.split()[4])
         if directory.resolve().is_relative_to(point) and len(point) >= len(best[0]):
             best = (point, after.split()[0])
     return best[1]
@@ -224,9 +228,7 @@ def home_access(home: Home) -> list[Finding]:
 
 def deletions(home: Home) -> list[Finding]:
     """Directories of deleted jobs that nothing removes, and whether the space of logs can be bounded."""
-    left = sorted(home.runs.glob(f"{DELETED}*")) if home.runs.is_dir() else []
-    old = [path for path in left if time.time() - path.lstat().st_ctime > _DELETION_SECONDS]
-    if old:
+    if old := sorted(_left_by_deletions(home)):
         detail = f"directories of deleted jobs are still there: {len(old)}, such as {old[0]}"
         advice = "The page Disk shows why: a file system is mounted there, or files belong to another user."
         return [warning("deletions", detail, advice)]
@@ -234,6 +236,13 @@ def deletions(home: Home) -> list[Finding]:
         advice = "The setting log_bytes has no effect there: a script that prints without end fills the disk."
         return [warning("logs", f"the file system of {home.runs} cannot free a part of a file", advice)]
     return [ok("deletions", "nothing waits to be removed")]
+
+
+def _left_by_deletions(home: Home) -> Iterator[Path]:
+    for path in home.runs.glob(f"{DELETED}*"):
+        with suppress(FileNotFoundError):  # the server removes it meanwhile
+            if time.time() - path.lstat().st_ctime > _DELETION_SECONDS:
+                yield path
 
 
 def private(name: str, path: Path) -> Finding:
@@ -262,8 +271,13 @@ def server(home: Home) -> Finding:
     if owner != pid:
         detail = f"process {owner} owns the home, but {home.server_json} names {pid}"
         return warning("server", detail, "It may be starting: check again. If this persists, restart it.")
-    if running_server(home) is None:
+    try:
+        with Client(lambda: local_server(home)) as client:
+            list(client.jobs(limit=1))
+    except NoServerError:
         return problem("server", f"process {pid} owns the home but does not answer", f"End and restart it: kill {pid}")
+    except ProblemError as error:
+        return problem("server", f"process {pid} answers with an error: {error}", "Its log has more about it.")
     return ok("server", f"process {pid} answers")
 
 

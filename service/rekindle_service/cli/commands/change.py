@@ -14,7 +14,7 @@ from rekindle_service.cli.terminal import (
     ExitCode,
     Output,
     OutputOption,
-    confirmed,
+    confirm,
     counted,
     note,
     print_answer,
@@ -158,12 +158,11 @@ def _apply(
         chosen = _select(client, references, filter_line, change.is_possible)
         if not chosen:
             note("No job to change matches this filter.")
-        elif not (yes or (references and not change.deletes_files) or _agreed(change, chosen)):
-            note("Nothing was changed.")
-            return []
+        elif not (yes or (references and not change.deletes_files)):
+            _confirm(change, chosen)
         changed, rejected = _requests(client, change, chosen, output)
     answer = changed[0] if changed and len(references) == 1 else changed
-    if changed:
+    if changed or not references:
         print_answer(output, answer, (job["id"] for job in changed))
     for error in rejected:
         print_error(format_problem(error.problem))
@@ -186,14 +185,14 @@ def _select(
     return [job for job in found if is_possible(job)]
 
 
-def _agreed(change: _Change, jobs: list[Job]) -> bool:
-    """Ask a person. Raises BadParameter where nobody can be asked."""
+def _confirm(change: _Change, jobs: list[Job]) -> None:
+    """Show the jobs, and ask a person: see ``confirm``."""
     for job in jobs[:_MAX_LISTED]:
         note(f"{job_name(job)}, {job['state']}")
     if len(jobs) > _MAX_LISTED:
         note(f"… and {len(jobs) - _MAX_LISTED} more")
     what, whose = ("this job", "its") if len(jobs) == 1 else (f"these {len(jobs)} jobs", "their")
-    return confirmed(f"{change.verb} {what}" + (f" and {whose} files?" if change.deletes_files else "?"))
+    confirm(f"{change.verb} {what}" + (f" and {whose} files?" if change.deletes_files else "?"))
 
 
 def _requests(

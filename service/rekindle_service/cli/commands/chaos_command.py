@@ -32,7 +32,7 @@ from rekindle_service.cli.layout import Table
 from rekindle_service.cli.terminal import (
     ExitCode,
     OutputOption,
-    confirmed,
+    confirm,
     note,
     note_connection,
     out,
@@ -82,8 +82,8 @@ def chaos(
         if is_settled(found):
             detail = f"the state of {formatting.job_name(found)} is {formatting.state_name(found)}"
             raise ProblemError({"title": "Wrong state", "detail": f"chaos needs a running job; {detail}"})
-        if sys.stdin.isatty() and not yes and not confirmed(f"Inject faults into {formatting.job_name(found)}?"):
-            raise typer.Abort
+        if sys.stdin.isatty() and not yes:
+            confirm(f"Inject faults into {formatting.job_name(found)}?")
         replace = partial(replace_server, settings.home_dir, settings.home / "server.log")
         run = FaultRun(client.reconnecting(note_connection), found["id"], replace)
         report = print_line if output == "table" else note

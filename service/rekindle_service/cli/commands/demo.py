@@ -20,7 +20,7 @@ from rekindle_service.cli.commands.follow import job_display
 from rekindle_service.cli.context import HomeOption, server_settings_of
 from rekindle_service.cli.layout import harmless
 from rekindle_service.cli.terminal import ExitCode, err, note, out
-from rekindle_service.client import Attempt, Client, Job, LocalServer, ProblemError, is_settled
+from rekindle_service.client import Attempt, Client, Job, ProblemError, Server, is_settled
 from rekindle_service.config.home import Home
 
 _KILLED_RANK = 1
@@ -58,7 +58,7 @@ def demo(context: typer.Context, home: HomeOption = None) -> None:
     raise typer.Exit(ExitCode.FAILED if missing else ExitCode.SUCCEEDED)
 
 
-def _server(home: Home) -> LocalServer:
+def _server(home: Home) -> Server:
     """The server that runs, or a new one. Raises ProblemError where this interpreter lacks what recipes need."""
     server = running_server(home)
     if server is not None:
@@ -137,7 +137,7 @@ def shortfalls(job: Job, attempts: list[Attempt], accuracy: float | None) -> lis
     return [promise for promise, kept in shown.items() if not kept]
 
 
-def page(server: LocalServer, job: Job) -> str:
+def page(server: Server, job: Job) -> str:
     """The URL of the job's page; browsers never send the token, which is after the #."""
     return f"{server.url}/jobs/{job['id']}#token={server.token}"
 

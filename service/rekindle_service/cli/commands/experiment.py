@@ -20,7 +20,7 @@ from rekindle_service.cli.terminal import (
     ExitCode,
     Output,
     OutputOption,
-    confirmed,
+    confirm,
     exit_code_for,
     note,
     note_connection,
@@ -80,7 +80,7 @@ def experiment(
         if list_all:
             return _list(client, output)
         if delete is not None:
-            return _delete(client, client.find_experiment(delete), yes=yes)
+            return _delete(client, client.find_experiment(delete), output, yes=yes)
         if cancel is not None:
             with working("Cancelling the jobs"):
                 found = client.cancel_experiment(client.find_experiment(cancel)["id"])
@@ -108,16 +108,15 @@ def finish(client: Client, found: Experiment, output: Output, *, follow: bool) -
     return ExitCode.SUCCEEDED
 
 
-def _delete(client: Client, found: ExperimentSummary, *, yes: bool) -> None:
-    """Raises BadParameter where nobody can be asked."""
+def _delete(client: Client, found: ExperimentSummary, output: Output, *, yes: bool) -> None:
     named = f"experiment {found['number']} ({found['name']})"
     jobs = formatting.number_of(found["jobs"], "job")
-    if not yes and not confirmed(f"Delete {named} with {jobs} and all files?"):
-        note("Nothing was deleted.")
-        return
+    if not yes:
+        confirm(f"Delete {named} with {jobs} and all files?")
     with working("Deleting the jobs"):
         client.delete_experiment(found["id"])
-    print_line(f"Deleted {named}")
+    if not print_answer(output, found, [found["id"]]):
+        print_line(f"Deleted {named}")
 
 
 # --- the definition

@@ -45,7 +45,7 @@ from rekindle_service.sanitize import sanitize_line
 _RANK_COLOURS = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")  # SGR foregrounds
 _BAR_INTERVAL = 5.0  # seconds between two drawings of one progress bar, when following
 _CURSOR_UP = b"\x1b[A"
-_MAX_TAIL = 2000  # lines by time: a page of the server
+_PAGE_LINES = 2000  # by time: the server's maximum
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
 _BY_TIME_HELP = "One attempt, by default the latest, in the order in which the lines came, each with its time."
 _GREP_HELP = "Only lines with TEXT, of all attempts; ignores case if TEXT has no capitals. (default: all lines)"
@@ -196,23 +196,21 @@ class TimedLogs:
 
     def _lines(self, attempt: int, tail: int | None) -> Iterator[TimedLine]:
         """The lines of one attempt, page by page, so that memory is bounded; when following until it ends."""
-        page = self._page(attempt) if tail is None else self._last_page(attempt, min(tail, _MAX_TAIL))
+        page = self._page(attempt, after=None if tail is None else self._tail_cursor(attempt, tail))
         yield from page["items"]
-        over = tail is not None and not self.follow
-        while not over and not (page["complete"] and (page["ended"] or not self.follow)):
+        while not (page["complete"] and (page["ended"] or not self.follow)):
             if page["complete"]:
                 time.sleep(_POLL_INTERVAL)
             page = self._page(attempt, after=page["next"])
             yield from page["items"]
         yield from page["unfinished"]
 
-    def _last_page(self, attempt: int, tail: int) -> LogLines:
-        """The last ``tail`` lines, in several requests where few lines match."""
-        last = page = self._page(attempt, before="end", limit=tail)
-        while len(last["items"]) < tail and not page["complete"]:
-            page = self._page(attempt, before=page["previous"], limit=tail - len(last["items"]))
-            last = {**last, "items": page["items"] + last["items"]}
-        return last
+    def _tail_cursor(self, attempt: int, tail: int) -> str | None:
+        """The position before the last ``tail`` lines, none of which is kept."""
+        page = self._page(attempt, before="end", limit=min(tail, _PAGE_LINES))
+        while (tail := tail - len(page["items"])) > 0 and not page["complete"]:
+            page = self._page(attempt, before=page["previous"], limit=min(tail, _PAGE_LINES))
+        return page["previous"]
 
     def _page(self, attempt: int, **where: Any) -> LogLines:
         chosen: Any = {"rank": self.choice.rank, "stream": self.choice.stream, "q": self.grep, "regex": self.regex}

@@ -98,8 +98,10 @@ def _reading(url: str) -> Iterator[None]:
 def _find(url: str) -> list[tuple[Remote, Index]]:
     """The copies at ``url``. Raises MirrorError where there are none."""
     remote = Remote(url)
-    below = [] if remote.read_index() else [Remote(url, name) for name in remote.jobs() if is_job_id(name)]
-    found = [(each, index) for each in below or [remote] if (index := each.read_index()) is not None]
+    if (own := remote.read_index()) is not None:
+        return [(remote, own)]
+    below = (Remote(url, name) for name in remote.jobs() if is_job_id(name))
+    found = [(each, index) for each in below if (index := each.read_index()) is not None]
     if not found:
         raise MirrorError("there are no complete copies of a job")
     return found

@@ -183,8 +183,8 @@ def queue_parts(found: Queue) -> Iterator[RenderableType]:
     else:
         reasons = [reason(job) for job in found["items"]]
         yield Table(_QUEUE_COLUMNS, map(_queue_row, found["items"]), cut=_QUEUE_CUT, drop=("PRIORITY",), below=reasons)
-    if (shown := len(found["items"])) < found["queued"]:
-        yield Text(f"{shown} of {found['queued']} queued jobs; --limit shows more", "dim")
+    if found["next"] is not None:
+        yield Text(f"{len(found['items'])} of {found['queued']} queued jobs; --limit shows more", "dim")
     if found["owners"]:
         yield Text()
         yield owner_table(found)

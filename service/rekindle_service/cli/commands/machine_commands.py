@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,7 @@ from rekindle_service.cli.context import YesOption, connect
 from rekindle_service.cli.formatting import age, number_of, size
 from rekindle_service.cli.help_and_errors import Command, CommandGroup
 from rekindle_service.cli.layout import Table, bar, harmless
-from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, confirmed, note, out, print_answer, print_line
+from rekindle_service.cli.terminal import ExitCode, Output, OutputOption, confirm, note, out, print_answer, print_line
 from rekindle_service.client import Device, DiskUsage, PruneItem, PruneResult
 from rekindle_service.client.api_connection import drop_unset
 
@@ -165,10 +166,9 @@ def prune(
         planned = client.prune(rules)
         if not dry_run and planned["count"] and not yes:
             if sys.stdin.isatty():
-                _print_pruned(planned, "table")
-            if not confirmed("Remove all this?"):
-                note("Nothing was removed.")
-                raise typer.Exit(ExitCode.SUCCEEDED)
+                with redirect_stdout(sys.stderr):  # the answer alone is for a program
+                    _print_pruned(planned, "table")
+            confirm("Remove all this?")
         result = planned if dry_run or not planned["count"] else client.prune(rules, dry_run=False)
     _print_pruned(result, output)
     for failure in result["failures"]:

@@ -65,7 +65,8 @@ def replay(
         if check_device:
             _await_check(client, replayed, output, detach=detach)
             return
-        print_job(replayed, output, _begins(original, replayed))
+        if detach or output == "table":
+            print_job(replayed, output, _begins(original, replayed))
         if detach:
             return
         if home is not None and not attach_terminal(client, home, replayed):

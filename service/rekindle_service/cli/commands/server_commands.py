@@ -15,7 +15,7 @@ from rekindle_service.cli.context import HomeOption, YesOption, connect, server_
 from rekindle_service.cli.formatting import number_of
 from rekindle_service.cli.help_and_errors import Command, CommandGroup
 from rekindle_service.cli.layout import Table
-from rekindle_service.cli.terminal import Output, OutputOption, confirmed, note, out, print_answer, print_line
+from rekindle_service.cli.terminal import Output, OutputOption, confirm, note, out, print_answer, print_line
 from rekindle_service.client import AuditEntry, ProblemError, Token
 from rekindle_service.config.home import Home, HomeInUseError
 from rekindle_service.loading import collector_paused
@@ -252,8 +252,8 @@ def restore(
     from rekindle_service.scheduler.recovery import restore as restore_database
 
     home = server_settings_of(context).home_dir
-    if not yes and not confirmed(f"Replace the database by {file}? The present one is kept in the home's backups."):
-        raise typer.Abort
+    if not yes:
+        confirm(f"Replace the database by {file}? The present one is kept in the home's backups.")
     _report(_carry_out(lambda home: restore_database(home, file), home), output)
 
 
@@ -265,8 +265,8 @@ def rebuild(context: typer.Context, yes: YesOption = False, output: OutputOption
     from rekindle_service.scheduler.recovery import rebuild as rebuild_database
 
     home = server_settings_of(context).home_dir
-    if not yes and not confirmed("Make a new database? The present one is kept in the home's backups."):
-        raise typer.Abort
+    if not yes:
+        confirm("Make a new database? The present one is kept in the home's backups.")
     _report(_carry_out(rebuild_database, home), output)
 
 

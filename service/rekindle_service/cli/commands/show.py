@@ -31,6 +31,7 @@ from rekindle_service.client import (
 from rekindle_service.sanitize import sanitize_line
 
 _MAX_METRICS = 6
+_MAX_CHECKPOINTS = 5
 
 
 def show(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
@@ -182,11 +183,11 @@ def _goodput(job: Job, time: TimeBreakdown) -> str:
     return "not known: the script reports no steps, so what it repeated is not known" if job["restarts"] else ""
 
 
-def checkpoints(job: Job, limit: int = 5) -> Iterator[str]:
+def checkpoints(job: Job) -> Iterator[str]:
     """The latest checkpoints that the script itself wrote."""
     if job["checkpoints"]:
         yield "  checkpoints of the script itself:"
-        yield from (f"    {formatting.checkpoint(each)}" for each in job["checkpoints"][:limit])
+        yield from (f"    {formatting.checkpoint(each)}" for each in job["checkpoints"][:_MAX_CHECKPOINTS])
 
 
 def history(attempts: list[Attempt]) -> Iterator[str]:
@@ -194,8 +195,7 @@ def history(attempts: list[Attempt]) -> Iterator[str]:
     for attempt in attempts:
         span = formatting.clock(attempt["started_at"])
         span = f"{span} to {formatting.clock(attempt['ended_at'])}" if attempt["ended_at"] else f"since {span}"
-        ranks = "" if attempt["world_size"] is None else f"ranks {attempt['world_size']}"
-        parts = [f"{ranks}{formatting.on_devices(attempt['devices'])}", attempt["start"]]
+        parts = [f"ranks {attempt['world_size']}{formatting.on_devices(attempt['devices'])}", attempt["start"]]
         yield f"attempt {attempt['number']}  {span}  {formatting.join(parts, ', ')}"
         yield from (f"    {line}" for line in _details(attempt) if line)
     if attempts and (retry := formatting.retry(attempts[-1]["next_try_at"])):

@@ -172,14 +172,15 @@ def _translated(
     context: typer.Context, command: list[str], own: dict[str, Any]
 ) -> tuple[list[str], str | None, list[str]]:
     """Words, module and variables of a command that may begin with a launcher; its other options go to ``own``."""
+    name = f"rekindle {context.info_name}"
     try:
         found = translate(command, Path.cwd())
     except NotTranslatedError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise typer.BadParameter(str(error).replace("rekindle submit", name)) from None
     if found is None:
         return command, None, []
     dropped = f"; rekindle sets {', '.join(found.dropped)} itself" if found.dropped else ""
-    note(f"Read as: {found}{dropped}")
+    note(f"Read as: {found}{dropped}".replace("rekindle submit", name, 1))
     own["ranks"] = _one_of("--ranks", own["ranks"], "--nproc_per_node", found.ranks)
     if own["python"] is None and found.python is not None:
         own["python"] = interpreter(found.python)

@@ -125,7 +125,7 @@ class Screen:
         self._root = self._shown = job_id  # None: the machine
         self._controls = Controls()
         self._console: Console = out()
-        self._unreachable_since = ""
+        self._warning = ""
         self._policy = ReconnectPolicy(self._on_connection_change)
 
     def run(self) -> None:
@@ -146,9 +146,7 @@ class Screen:
                     next_poll = time.monotonic() + _INTERVAL
 
     def _draw(self, live: Live) -> None:
-        warning = f"Server unreachable since {self._unreachable_since}; jobs keep running; retrying."
-        shown = warning if self._unreachable_since else ""
-        live.update(frame(self._view, self._controls, shown, *self._console.size), refresh=True)
+        live.update(frame(self._view, self._controls, self._warning, *self._console.size), refresh=True)
 
     def _act(self, request: KeyRequest | None, rows: list[str], live: Live) -> None:
         selected = rows[self._controls.position(rows)] if rows else None
@@ -196,5 +194,6 @@ class Screen:
         finally:
             live.start(refresh=True)
 
-    def _on_connection_change(self, reachable: bool) -> None:
-        self._unreachable_since = "" if reachable else f"{datetime.now():%H:%M:%S}"
+    def _on_connection_change(self, reachable: bool, why: str) -> None:
+        trouble = f"Since {datetime.now():%H:%M:%S}: {why or 'Server unreachable'}; jobs keep running; retrying."
+        self._warning = "" if reachable else trouble

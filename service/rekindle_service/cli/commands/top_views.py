@@ -166,7 +166,7 @@ class JobView:
     job: Job
     attempts: list[Attempt]
     ranks: list[Rank]
-    steps: StepTimes | None = None
+    steps: StepTimes
 
     columns = _RANK_COLUMNS
 
@@ -186,8 +186,8 @@ class JobView:
                 yield one_line(text)
 
     def _step(self) -> list[str]:
-        split = "" if self.steps is None else formatting.step_split(self.steps)
-        return [f"step {split}", self.steps["summary"]] if self.steps is not None and split else []
+        split = formatting.step_split(self.steps)
+        return [f"step {split}", self.steps["summary"]] if split else []
 
     def rows(self, controls: Controls) -> list[ViewRow]:
         cells = ((str(rank["rank"]), _rank_cells(rank)) for rank in self.ranks)
