@@ -143,7 +143,6 @@ class ServerParts:
             host_timeout=settings.host_timeout,
             device_health=self._devices.health,
             displacement=DisplacementRules(settings.preemption, settings.min_run_seconds, self._quotas),
-            quotas=self._quotas,
             fair_share_days=settings.fair_share_days,
         )
         self._devices.health.on_change = reconciler.wake

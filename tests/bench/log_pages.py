@@ -55,9 +55,7 @@ def job_with_log(client: Client, home: Path, directory: Path) -> tuple[str, Path
     job = client.submit({"script": "train.py", "code": {"path": str(code)}, "ranks": 2, "after": [first["id"]]})["id"]
     client.cancel(job)
     run_dir = RunDir(home / "runs" / job)
-    Journal(run_dir.journal).write(
-        RecordType.ATTEMPT_STARTED, attempt=1, run=1, generation="1", world_size=1, devices=["cpu:0"], warm=True
-    )
+    Journal(run_dir.journal).write(RecordType.ATTEMPT_STARTED, attempt=1, run=1, world_size=1, devices=["cpu:0"])
     rank = run_dir.attempt(1).rank(0)
     rank.root.mkdir(parents=True)
     return job, rank.log("stdout")

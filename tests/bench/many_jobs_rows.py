@@ -1,6 +1,7 @@
 """Rows of many jobs, as a server of some years has them, written into the database of a home that no server uses."""
 
 import random
+import sys
 import time
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -10,13 +11,15 @@ from typing import Any
 from sqlalchemy import insert, update
 from sqlmodel import col
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from counted_again import recount
 from rekindle.contract.job import JobSpec
 from rekindle.contract.job_options import TargetKind
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.config.home import Home, new_job_id
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Attempt, Counter, Event, Experiment, Job
-from rekindle_service.store.totals import recount
 
 _OWNERS = ("ann", "ben", "eve", "joe", "kim", "max", "sue")  # and zoe, who has five jobs
 _TRIALS = 50  # of an experiment; every fifth job is in one

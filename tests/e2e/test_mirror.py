@@ -80,5 +80,7 @@ def test_a_job_that_requires_its_copies_waits_without_slots_over_a_restart_until
         place.mkdir()
         assert client.wait(jobs[1])["state"] == "succeeded"
         assert client.job(jobs[1])["notice"] is None
+        client.resume(jobs[0])
+        assert client.wait(jobs[0])["state"] == "succeeded", "it trains once more"
         plain = client.submit(body)["id"]
         assert client.wait(plain)["state"] == "succeeded"

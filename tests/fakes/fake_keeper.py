@@ -45,8 +45,7 @@ class Play:
         number = len(past) + 1
         self.journal.write(
             RecordType.ATTEMPT_STARTED,
-            attempt=number, run=self.intent.run, generation=f"{number}-x", world_size=len(devices), devices=devices,
-            warm=False,
+            attempt=number, run=self.intent.run, world_size=len(devices), devices=devices,
         )  # fmt: skip
         self.report(number, step=10 * number)
         self.journal.write(RecordType.RANKS_RUNNING, attempt=number, ranks=[])
@@ -55,7 +54,7 @@ class Play:
     def report(self, number: int, **reported: object) -> None:
         rank_dir = self.run_dir.attempt(number).rank(0)
         rank_dir.root.mkdir(parents=True, exist_ok=True)
-        status = RankStatus(0, 0, 1, "host", os.getpid(), 0, "cpu:0", RankState.RUNNING, 0.0, phase="train", steps=100)
+        status = RankStatus(0, 0, 1, "host", os.getpid(), 0, "cpu:0", RankState.RUNNING, phase="train", steps=100)
         write_json(rank_dir.status, {**status.to_json(), "steps_per_second": 2.0, **reported})
 
     def end_attempt(self, number: int, outcome: dict) -> None:

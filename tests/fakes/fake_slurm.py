@@ -73,8 +73,7 @@ class FakeSlurm:
 
     def _squeue(self, _: list[str]) -> tuple[int, str, str]:
         lines = (
-            f"{job.id}|{job.name}|{job.state}|N/A|{job.nodes}|{job.reason}|{job.comment}\n"
-            for job in self.jobs.values()
+            f"{job.id}|{job.name}|{job.state}|{job.nodes}|{job.reason}|{job.comment}\n" for job in self.jobs.values()
         )
         return 0, "".join(lines), ""
 

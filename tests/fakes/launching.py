@@ -26,7 +26,7 @@ from rekindle_service.submission import FieldError
 class FakeInterpreters:
     """The server's own is the default; ``check`` returns what is wrong with one."""
 
-    check: Callable[[str], FieldError | None]
+    check: Callable[[str], FieldError | None] = lambda _: None
 
     def default(self) -> str:
         return sys.executable

@@ -33,6 +33,10 @@ def ended(server: ApiServer, code: Path) -> Ended:
         rank_dir.root.mkdir(parents=True)
         rank_dir.log("stdout").write_bytes(b"x" * 100_000)
         rank_dir.metrics.write_bytes(b"{}\n")
+        rank_dir.digests.write_bytes(b"{}\n")
+        for node in (0, 1):
+            run_dir.attempt(1).agent_log_of(node).touch()
+            run_dir.attempt(1).log_times_of(node).touch()
         rank_dir.done.write_text("{}")
         server.move(job, *(states or (JobState.CANCELLED,)), ended_at=time.time() - days * DAY)
         return job
@@ -107,6 +111,7 @@ def test_a_dry_run_only_lists_what_the_real_run_removes(server: ApiServer, ended
     assert snapshots_of(server, new) == [step_name(1), step_name(2)]
     left = server.run_dir(middle).attempt(1).rank(0).root
     assert names_in(left) == ["done.json"], "how the rank ended is kept"
+    assert names_in(server.run_dir(middle).attempt(1).root) == ["ranks"]
     assert server.api.get(f"/api/v1/jobs/{middle['id']}/ranks/0/log").text == ""
     reasons = [event.reason for event in server.state.store.events(middle["id"]) if event.kind == "pruned"]
     assert len(reasons) == 1

@@ -1,10 +1,7 @@
 """Rows of attempts hold all that the journal says, wherever the server stopped reading and whoever wrote them."""
 
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +13,8 @@ from sqlalchemy import Engine, event
 from job_examples import a_job, open_store
 from rekindle.contract.run_dir.attempt_history import AttemptHistory, AttemptInfo
 from rekindle.contract.run_dir.journal import read_journal
-from rekindle.contract.states import JobIntent, JobState
-from rekindle_service.config.home import Home
-from rekindle_service.scheduler.recovery import recover_on_startup
-from rekindle_service.scheduler.run_sync import RunSync
-from rekindle_service.store import Store, recovery_store
+from rekindle.contract.states import JobState
+from rekindle_service.store import Store
 from rekindle_service.store.projection import RowChanges, project
 
 KILLED = {"class": "signal", "message": "Rank 1 was killed.", "rank": 1, "signal": "SIGKILL", "evidence": {"a": [1]}}
@@ -28,7 +22,7 @@ DONE = {"class": "success", "message": "Every rank finished."}
 KEEPER = {"pid": 1, "start_time": 2, "boot_id": "of-monday"}
 _OF_ATTEMPTS: list[dict[str, Any]] = [
     {"type": "attempt_started", "run": 1, "world_size": 2, "devices": ["cpu:0", "cpu:1"], "hosts": ["n1", "n2"]},
-    {"type": "ranks_running", "ranks": [{"rank": 1, "local_rank": 0, "pid": 7, "start_time": 9}]},
+    {"type": "ranks_running", "ranks": [{"rank": 1, "pid": 7, "start_time": 9}]},
     {"type": "resumed", "step": 40},
     {"type": "checkpoint_loaded", "path": "last.pt"},
     {"type": "stop_requested", "ending": "drain"},
@@ -129,112 +123,3 @@ def test_a_list_does_not_load_what_each_rank_did(store: Store) -> None:
     assert ("detail" in first, "detail" in second) == (False, True)
     assert not hasattr(listed[0], "stragglers")
     assert detailed[0].stragglers == {3: 0.5}
-
-
-# --- homes of version 0014
-
-
-class OldHome:
-    """Jobs in several states with attempts, in a database as version 0014 left it."""
-
-    def __init__(self, root: Path) -> None:
-        self.home = Home(root / "home")
-        self.home.create()
-        self.store = Store(self.home.database)
-        self.store.migrate()
-        self.jobs = {state: self._job(state) for state in JobState}
-        self.seen = {job_id: self.store.detailed_attempts(job_id) for job_id in self.jobs.values()}
-        self.store.close()
-        with closing(sqlite3.connect(self.home.database)) as database, database:
-            faults = "json_group_array(json_remove(value, '$.end', '$.attempt'))"
-            database.execute(f"UPDATE attempt SET faults = (SELECT {faults} FROM json_each(faults))")  # noqa: S608
-            database.execute("ALTER TABLE attempt DROP COLUMN detail")
-            database.execute("ALTER TABLE job DROP COLUMN last_keeper")
-            database.execute("DROP INDEX ix_job_checked")
-            database.execute("ALTER TABLE job DROP COLUMN device_check")
-            database.execute("UPDATE alembic_version SET version_num = '0014'")
-
-    def _job(self, state: JobState) -> str:
-        """A job in its second attempt, or that has ended with it."""
-        end = state if state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.QUEUED) else None
-        begin = JobState.STARTING if end is None else JobState.RUNNING
-        job = self.store.add_job(a_job(id=f"{state.value:0<10}"[:10], state=begin, run=1, intent=JobIntent.RUN))
-        path = self.home.run_dir(job.id).journal
-        write(path, _OF_JOB[0], *({**each, "attempt": 1} for each in _OF_ATTEMPTS[:-1]))
-        write(path, *({**each, "attempt": 2} for each in _OF_ATTEMPTS[:9]))
-        if end is not None:
-            write(path, {**ENDED, "attempt": 2, "launch": None}, {**_OF_JOB[2], "state": end.value})
-        RunSync(self.store, self.home).read_journal(job)
-        return job.id
-
-    def open(self) -> Store:
-        store = Store(self.home.database)
-        store.migrate()
-        return store
-
-    def journal(self, state: JobState) -> Path:
-        return self.home.run_dir(self.jobs[state]).journal
-
-
-@pytest.fixture
-def old_home(tmp_path: Path) -> OldHome:
-    return OldHome(tmp_path)
-
-
-def without_positions(attempts: list[AttemptInfo]) -> list[AttemptInfo]:
-    """Version 0014 did not keep where in the journal the record of a fault is."""
-    return [replace(each, faults=[replace(fault, end=0) for fault in each.faults]) for each in attempts]
-
-
-def test_a_home_of_version_0014_shows_the_same_and_running_jobs_continue(old_home: OldHome) -> None:
-    write(old_home.journal(JobState.RUNNING), {**_OF_ATTEMPTS[-2], "attempt": 2})  # while no server ran
-    store = old_home.open()
-    recover_on_startup(old_home.home, store)
-    for job_id, seen in old_home.seen.items():
-        assert store.detailed_attempts(job_id) == without_positions(seen)
-    job = store.job(old_home.jobs[JobState.RUNNING])
-    assert job is not None
-    RunSync(store, old_home.home).read_journal(job)
-    history = AttemptHistory.read(old_home.journal(JobState.RUNNING))
-    assert store.detailed_attempts(job.id) == without_positions(list(history.attempts.values()))
-    assert store.recovery.add_details(pytest.fail) == 0
-    store.close()
-
-
-def test_an_old_job_without_its_journal_keeps_what_its_rows_have(old_home: OldHome) -> None:
-    old_home.journal(JobState.FAILED).unlink()
-    old_home.journal(JobState.SUCCEEDED).unlink()
-    old_home.journal(JobState.SUCCEEDED).mkdir()
-    store = old_home.open()
-    recover_on_startup(old_home.home, store)
-    for state in (JobState.FAILED, JobState.SUCCEEDED):
-        first, second = store.detailed_attempts(old_home.jobs[state])
-        assert (first.outcome, first.last_step, first.exits) == (old_home.seen[old_home.jobs[state]][0].outcome, 57, {})
-        assert second.ended_at is not None
-    assert store.recovery.add_details(pytest.fail) == 0
-    store.close()
-
-
-def test_a_server_that_is_killed_during_its_upgrade_continues_at_the_next_start(
-    old_home: OldHome, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recovery_store, "JOBS_AT_ONCE", 2)
-    read, jobs = AttemptHistory.read, []
-
-    def killed_at_the_fourth(path: Path, end: int) -> AttemptHistory:
-        jobs.append(path)
-        if len(jobs) == 4:
-            raise KeyboardInterrupt
-        return read(path, end)
-
-    monkeypatch.setattr(AttemptHistory, "read", killed_at_the_fourth)
-    store = old_home.open()
-    with pytest.raises(KeyboardInterrupt):
-        recover_on_startup(old_home.home, store)
-    store.close()
-    again = old_home.open()
-    recover_on_startup(old_home.home, again)
-    assert len(jobs) == 4 + len(old_home.jobs) - 2, "what was committed is not read again"
-    for job_id, seen in old_home.seen.items():
-        assert again.detailed_attempts(job_id) == without_positions(seen)
-    again.close()

@@ -176,6 +176,21 @@ def test_the_same_bits_everywhere_speak_for_the_script_and_name_the_samples(lab:
     assert lab.devices.health.failed() == {}
 
 
+def test_replays_are_not_copied_off_the_box_and_wait_for_no_copy(lab: Lab) -> None:
+    place = lab.root / "off"
+    mirror = {"mirror": str(place), "mirror_limit": 1.0, "mirror_files": ["out/*"], "require_mirror": True}
+    job = lab.original("cuda:0", **mirror)
+    lab.suspect(job)
+    lab.end(job)
+    lab.checker.check()
+    lab.checker.check()
+    specs = [each.spec for each in lab.replays(job)]
+    assert specs
+    assert [(each.mirror, each.mirror_limit, each.mirror_files, each.require_mirror) for each in specs] == [
+        (None, None, [], False)
+    ] * len(specs)
+
+
 def test_a_fault_that_does_not_come_again_disables_nothing(lab: Lab) -> None:
     job = lab.original("cuda:0")
     lab.write(job, ["cuda:0"], [5, 10, 15], None)

@@ -21,6 +21,7 @@ from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Quota
 from rekindle_service.jobs import actions
 from rekindle_service.jobs.quotas import Quotas
+from rekindle_service.scheduler.displacer import DisplacementRules
 from rekindle_service.scheduler.reconciler import Reconciler
 
 
@@ -39,7 +40,7 @@ class Bench:
     def new_engine(self):
         machine = cpu_machine(self.slots)
         launchers = fake_launchers(self.store, self.home, machine, self.launch)
-        return Reconciler(self.store, self.home, machine, launchers, quotas=self.quotas)
+        return Reconciler(self.store, self.home, machine, launchers, displacement=DisplacementRules(quotas=self.quotas))
 
     def start(self):
         self.engine.start()

@@ -192,9 +192,9 @@ def test_experiments_are_rebuilt_with_their_trials_in_order(store, submitter, re
     made = an_experiment("exp0000001", definition=definition, owner="ada", notes=["none"])
     trials = [(Trial({"--lr": rate}, 0), asked()) for rate in (0.1, 0.01)]
     submit_jobs(submitter, made, trials, KEY)
-    first = {job.id: (job.number, job.trial, job.run_after) for job in store.experiments.jobs(made.id)}
+    first = {job.id: (job.number, job.trial, job.parallel) for job in store.experiments.jobs(made.id)}
     store, recovered = recover_with()
-    assert {job.id: (job.number, job.trial, job.run_after) for job in store.experiments.jobs(made.id)} == first
+    assert {job.id: (job.number, job.trial, job.parallel) for job in store.experiments.jobs(made.id)} == first
     assert recovered.experiments == [made.id]
     assert store.experiments.get(made.id) == made
     assert store.experiments.by_key("key").owner == "ada"

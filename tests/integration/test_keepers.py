@@ -12,11 +12,12 @@ import pytest
 
 from disks import fill, tmpfs
 from e2e.waiting import until
-from fakes.launching import fake_launchers
+from fakes.launching import FakeInterpreters, fake_launchers
 from job_examples import a_job, cpu_machine, open_store, queued_job
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
 from rekindle_service.launch import launcher
+from rekindle_service.launch.launcher import KeeperStarter
 from rekindle_service.launch.local.local_launcher import LocalLauncher
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import Store
@@ -52,6 +53,10 @@ def no_intent(_: Job) -> None:
     """The keepers here read none."""
 
 
+def local_launcher(home: Home, start: KeeperStarter) -> LocalLauncher:
+    return LocalLauncher(home, cpu_machine(1), start, FakeInterpreters())
+
+
 def launches_until_crash_looping(keepers: LocalLauncher, job: Job) -> int:
     for tries in range(_MANY):
         with suppress(OSError):
@@ -77,15 +82,12 @@ def test_a_launch_for_which_the_machine_lacks_something_does_not_count_as_a_fail
         number = getattr(errno, name)
         raise OSError(number, os.strerror(number))
 
-    assert (
-        launches_until_crash_looping(LocalLauncher(Home(home), cpu_machine(1), launch), a_starting_job(Home(home)))
-        == tries
-    )
+    assert launches_until_crash_looping(local_launcher(Home(home), launch), a_starting_job(Home(home))) == tries
 
 
 def test_a_keeper_that_dies_while_its_disk_is_full_does_not_count_as_a_failure(small_home: Home) -> None:
     job = a_starting_job(small_home)
-    ours = LocalLauncher(small_home, cpu_machine(1), lambda _: subprocess.Popen(["/bin/false"]))
+    ours = local_launcher(small_home, lambda _: subprocess.Popen(["/bin/false"]))
     ballast = fill(small_home.runs)
     assert launches_until_crash_looping(ours, job) == _MANY
     ballast.unlink()
@@ -99,7 +101,7 @@ def test_the_failure_of_a_keeper_quotes_the_last_line_of_its_log(home: Path, tex
     job = a_starting_job(Home(home))
     log = Home(home).run_dir(job.id).keeper_log
     log.write_text(text)
-    message, tail = LocalLauncher(Home(home), cpu_machine(1), lambda _: subprocess.Popen(["/bin/false"])).failure(job)
+    message, tail = local_launcher(Home(home), lambda _: subprocess.Popen(["/bin/false"])).failure(job)
     assert message == f"The keeper could not start or ended at once, repeatedly{said}{log}"
     assert tail == text
 
@@ -115,10 +117,10 @@ def test_a_keeper_is_stopped_by_whichever_server_runs_and_stopping_none_is_harml
             process.stdout.readline()
         return process
 
-    keepers, job = LocalLauncher(Home(home), cpu_machine(1), launch), a_starting_job(Home(home))
+    keepers, job = local_launcher(Home(home), launch), a_starting_job(Home(home))
     keepers.stop(job)
     keepers.launch(job, no_intent)
-    stopping = keepers if launched_by_this_server else LocalLauncher(Home(home), cpu_machine(1), launch)
+    stopping = keepers if launched_by_this_server else local_launcher(Home(home), launch)
     assert stopping.alive(job)
     stopping.stop(job)
     until(lambda: not keepers.alive(job), "it has ended")

@@ -11,7 +11,7 @@ import pytest
 
 from e2e.waiting import until
 from fakes.fake_slurm import FakeSlurm
-from fakes.launching import launch_fake, slurm_launcher
+from fakes.launching import FakeInterpreters, launch_fake, slurm_launcher
 from job_examples import a_submission, cpu_machine, open_store, queued_job
 from rekindle.contract.files import read_json, write_json
 from rekindle.contract.job import JobSpec
@@ -91,7 +91,7 @@ class LocalSite(Site):
     bad_options: ClassVar[Mapping[str, Any]] = {"max_ranks": 3, "min_ranks": 3}
 
     def make(self) -> Launcher:
-        return LocalLauncher(self.home, cpu_machine(2), launch_fake(self.home))
+        return LocalLauncher(self.home, cpu_machine(2), launch_fake(self.home), FakeInterpreters())
 
     def settle(self) -> None:
         pass

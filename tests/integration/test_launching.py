@@ -2,12 +2,14 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import rekindle
+from e2e.waiting import until
 from job_examples import a_job, cpu_machine, gpu_machine, names_in
 from rekindle_service.config.home import Home
 from rekindle_service.launch.local import interpreter, local_launcher
@@ -226,3 +228,17 @@ def test_the_launch_of_an_interpreter_that_is_missing_names_it(home):
     run_dir.code.mkdir(parents=True)
     with pytest.raises(FileNotFoundError, match="/nowhere/python"):
         KeeperLauncher(home, cpu_machine(1), prepare_worker_copy(home))(job)
+
+
+def test_an_interpreter_that_does_not_answer_delays_no_one_who_names_another(tmp_path):
+    check, started = InterpreterCheck(), tmp_path / "started"
+    known, slow = fake_python(tmp_path, "exit 3"), tmp_path / "slow"
+    slow.mkdir()
+    check(known)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(check, fake_python(slow, f"echo > {started}; read line < {slow}/fifo; exit 1"))
+        os.mkfifo(slow / "fifo")
+        until(started.exists, "it is asked")
+        assert check(known).rule == "must be a working Python"
+        assert not answer.done()
+        (slow / "fifo").write_text("go\n")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
+from counted_again import recount
 from job_examples import a_job, an_experiment, open_store
 from rekindle.contract.job import RunIntent
 from rekindle.contract.outcome import Outcome, OutcomeClass
@@ -18,7 +19,6 @@ from rekindle_service.store import Store
 from rekindle_service.store.job_queries import JobConditions, Mark
 from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.tables import Job
-from rekindle_service.store.totals import recount
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from rekindle.contract.job import JobSpec
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.snapshot_dir import Manifest, SnapshotDir
 from rekindle.contract.states import JobState
-from rekindle_service.cli.commands.import_command import download
+from rekindle_service.cli.commands.import_command import _find, download
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.code_manifest import take_manifest
 from rekindle_service.mirror import copier, mirrors, remote
@@ -210,6 +210,14 @@ def test_a_name_that_leads_out_of_the_job_is_not_imported(box: Box, tmp_path: Pa
     assert not list(scratch.rglob("*"))
 
 
+def test_the_index_of_a_job_is_fetched_once_to_import_it(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    box.copy()
+    read, reads = Remote.read_index, list[Remote]()
+    monkeypatch.setattr(Remote, "read_index", lambda self: reads.append(self) or read(self))
+    assert [index.job_id for _, index in _find(f"{box.url}/{JOB}")] == [JOB]
+    assert len(reads) == 1
+
+
 def test_an_error_is_shown_since_when_nothing_is_mirrored_and_goes_once_it_works_again(tmp_path: Path) -> None:
     box = Box(tmp_path)
     box.snapshot(10)
@@ -275,6 +283,26 @@ def test_whenever_the_copier_is_killed_what_is_listed_is_whole_and_in_the_end_al
     box.end()
     assert box.start().wait(60) == 0
     assert box.listed()[0] == number + 1, seed
+
+
+def test_a_server_that_finds_the_copier_of_the_one_before_starts_none_until_that_has_ended(tmp_path: Path) -> None:
+    box = Box(tmp_path)
+    store = open_store(box.home.root)
+    store.add_job(a_job(id=JOB, **{**_SPEC, "mirror": box.url}, state=JobState.RUNNING))
+    before, after = Mirrors(store, box.home), Mirrors(store, box.home)
+    try:
+        before.observe()
+        until(lambda: lock_holder(box.home.mirror(JOB).with_suffix(".lock")), "it copies")
+        after.observe()
+        assert after._copiers[JOB].process is None
+        before._copiers[JOB].process.kill()
+        until(lambda: after.observe() or after._copiers[JOB].process, "another one is started")
+    finally:
+        store.transition(JOB, JobState.FAILED, expected={JobState.RUNNING}, reason="test")
+        until(lambda: after.observe() or not after._copiers, "it has ended")
+        before.close()
+        after.close()
+        store.close()
 
 
 def test_the_server_starts_copiers_and_starts_them_again_until_all_is_copied(

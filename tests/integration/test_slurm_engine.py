@@ -114,10 +114,7 @@ class PlayedKeeper:
         write_json(self.files.leader, {"restart": 0})
         self.journal.write(RecordType.KEEPER_STARTED, run=1, keeper={"pid": 1, "start_time": 1, "boot_id": "x"})
         number = self.launch
-        self.journal.write(
-            RecordType.ATTEMPT_STARTED, attempt=number, run=1, generation=f"{number}-x", world_size=2, devices=[],
-            warm=False,
-        )  # fmt: skip
+        self.journal.write(RecordType.ATTEMPT_STARTED, attempt=number, run=1, world_size=2, devices=[])
         self.journal.write(RecordType.RANKS_RUNNING, attempt=number, ranks=[])
 
     def beat(self, number: int, **report: object) -> None:
@@ -298,7 +295,7 @@ def test_a_job_that_completes_for_long_in_slurm_before_it_is_shown_as_cancelled_
 
 def test_a_job_that_slurm_is_ending_is_not_shown_with_a_speed(play: Play) -> None:
     job, mine = play.running()
-    status = RankStatus(0, 0, 2, "n1", 1, 1, "cpu", RankState.RUNNING, 0.0, step=25, steps=100, steps_per_second=5.0)
+    status = RankStatus(0, 0, 2, "n1", 1, 1, "cpu", RankState.RUNNING, step=25, steps=100, steps_per_second=5.0)
     rank = play.home.run_dir(job.id).attempt(1).rank(0)
     rank.root.mkdir(parents=True)
     write_json(rank.status, status.to_json())
@@ -355,6 +352,18 @@ def test_while_the_controller_is_down_the_state_is_unknown_and_nothing_is_done(p
     play.round(3)
     assert (play.row(job).slurm["state"], play.slurm.of(waiting.id).state) == ("RUNNING", "PENDING")
     assert len(play.slurm.jobs) == 2
+
+
+def test_a_cancellation_that_slurm_has_not_answered_is_repeated(play: Play) -> None:
+    _, mine = play.running()
+    play.poller.cancel(mine.id)
+    play.slurm.down = True
+    play.poller.poll()
+    play.slurm.down = False
+    assert mine.state == "RUNNING"
+    play.poller.poll()  # Slurm answers again
+    play.poller.poll()
+    assert mine.state == "CANCELLED"
 
 
 def test_a_job_that_slurm_has_forgotten_is_known_by_its_files(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,10 +92,15 @@ def spares(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     spares.close()
 
 
+def pids(spares: SpareKeepers) -> list[int]:
+    """Process ids of the spare keepers that are ready."""
+    return [spare._process.pid for spare in list(spares._ready.values())]
+
+
 def start(spares: SpareKeepers, key: SpareKey) -> int:
     """The pid of the spare keeper, once it is ready."""
     spares.start(key)
-    return until(lambda: spares.pids(), "a spare keeper is ready")[0]
+    return until(lambda: pids(spares), "a spare keeper is ready")[0]
 
 
 def end(keeper: ForkedKeeper, run: Path) -> dict[str, object]:
@@ -148,7 +153,7 @@ def test_without_an_answer_of_the_spare_keeper_the_job_starts_cold_and_another_s
     os.kill(pid, number)
     assert launch(spares, key, tmp_path / "first") is None
     assert not identity.alive()
-    until(lambda: spares.pids() not in ([], [pid]), "another one is ready")
+    until(lambda: pids(spares) not in ([], [pid]), "another one is ready")
     keeper = launch(spares, key, tmp_path / "second")
     assert keeper is not None
     end(keeper, tmp_path / "second")
@@ -179,7 +184,7 @@ def test_a_spare_keeper_is_replaced_when_a_package_that_it_has_loaded_changes(
     pid = start(spares, key)
     (packages / name).touch()
     assert launch(spares, key, tmp_path / "first") is None
-    until(lambda: spares.pids() not in ([], [pid]), "another one is ready")
+    until(lambda: pids(spares) not in ([], [pid]), "another one is ready")
 
 
 def test_the_end_of_a_server_waits_for_no_imports(monkeypatch: pytest.MonkeyPatch, packages: Path) -> None:

@@ -29,12 +29,12 @@ _SECRET = "a secret of the server"
 _SPARSE = 1 << 36  # bytes
 _ENDLESS = ("logs.zip", "log/file", "files.zip")  # as long as the file, by design
 
-_STATUS = RankStatus(0, 0, 1, "host", 1, 1, "cpu:0", RankState.RUNNING, 1.0, step=40, phase="train")
+_STATUS = RankStatus(0, 0, 1, "host", 1, 1, "cpu:0", RankState.RUNNING, step=40, phase="train")
 _RECORDS: dict[RecordType, dict[str, Any]] = {
     RecordType.KEEPER_STARTED: {"run": 1, "keeper": {"pid": 1, "start_time": 1, "boot_id": "x"}},
     RecordType.ROLLED_BACK: {"run": 1, "step": 3, "quarantined": [4]},
-    RecordType.ATTEMPT_STARTED: {"attempt": 1, "run": 1, "world_size": 1, "devices": ["cpu:0"], "warm": True},
-    RecordType.RANKS_RUNNING: {"attempt": 1, "ranks": [{"rank": 0, "local_rank": 0, "pid": 1, "start_time": 1}]},
+    RecordType.ATTEMPT_STARTED: {"attempt": 1, "run": 1, "world_size": 1, "devices": ["cpu:0"]},
+    RecordType.RANKS_RUNNING: {"attempt": 1, "ranks": [{"rank": 0, "pid": 1, "start_time": 1}]},
     RecordType.SNAPSHOT_SKIPPED: {"attempt": 1, "step": 1, "reason": "r"},
     RecordType.RESUMED: {"attempt": 1, "step": 1},
     RecordType.CHECKPOINT_LOADED: {"attempt": 1, "path": "p"},

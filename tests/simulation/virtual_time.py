@@ -180,7 +180,7 @@ class Simulation:
         self._check(queue, situation, made)
         for row, devices in made.starts:
             self._start(row, devices)
-        self._displace([row for row, _ in made.waiting_head])
+        self._displace(made.waiting_head)
 
     def _start(self, row: Job, devices: list[str]) -> None:
         self.queued.remove(row.id)

@@ -54,7 +54,7 @@ def test_a_file_that_the_job_has_changed_or_replaced_by_a_link_is_not_shown_as_s
 def test_code_that_is_not_on_record_cannot_be_compared(tmp_path: Path) -> None:
     known, unknown = job(tmp_path / "1", {}), RunDir(tmp_path / "2")
     unknown.root.mkdir()
-    assert differences(known, unknown) is None
+    assert differences(known, unknown) == []
     for damaged in (b"", b"[]", b'{"format": 2}', b'{"format": 1, "files": {"a": 3}}', b"[" * 100_000):
         unknown.code_manifest.write_bytes(damaged)
         assert read_manifest(unknown) is None

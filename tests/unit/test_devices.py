@@ -40,7 +40,7 @@ def test_a_job_sees_its_own_gpus_by_their_lasting_names_and_a_cpu_job_none():
 def test_excluded_gpus_are_no_slots(monkeypatch):
     machine = gpu_machine(4, {(0, 1): "nvlink", (1, 2): "sys"})
     monkeypatch.setattr(machine_slots, "_find_gpus", lambda: (list(machine.slots), list(machine.links), 4))
-    chosen = Settings(exclude_devices="cuda:0, GPU-0003,7")
+    chosen = Settings(exclude_devices="cuda:0, GPU-0003,7,MIG-0004")
     machine = find_machine(1, environment={}, exclude=chosen.excluded_devices)
     assert [slot.name for slot in machine.slots] == ["cuda:1", "cuda:2", "cpu:0"]
     assert [(link.first, link.second) for link in machine.links] == [("cuda:1", "cuda:2")]

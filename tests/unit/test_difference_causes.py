@@ -1,5 +1,6 @@
 """What can explain that two trainings differ: everything on record, and never the value of a variable."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from rekindle.contract.job_options import TargetKind
 from rekindle.contract.run_dir.attempt_history import AttemptSummary
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.jobs.difference_causes import ComparedRun, code_differences, find_causes, why_incomparable
-from rekindle_service.jobs.packaging.code_manifest import take_manifest
+from rekindle_service.jobs.packaging.code_manifest import FileDifference, take_manifest
 from rekindle_service.jobs.step_diff import Obstacle, Phase, PhaseDifference, StepComparison, StepDifference, Verdict
 
 EQUAL = StepComparison(Verdict.IDENTICAL, steps=[100])
@@ -88,6 +89,13 @@ def test_changed_lines_of_code_are_cut_after_some_kilobytes(one: ComparedRun, tm
     assert len(found.diff) < 5000
     assert found.diff.endswith("…")
     assert texts(one, other) == ["code: train.py changed"]
+
+
+def test_a_name_of_a_file_that_is_not_utf_8_can_be_sent(one: ComparedRun, tmp_path: Path) -> None:
+    other = a_run(tmp_path / "other")
+    (other.run_dir.code / os.fsdecode(b"\xff.py")).touch()
+    write_json(other.run_dir.code_manifest, take_manifest(other.run_dir.code).to_json())
+    assert code_differences(one, other) == [FileDifference("?.py", "added", None)]
 
 
 def test_cards_and_world_sizes_of_the_differing_attempts_are_compared(one: ComparedRun) -> None:

@@ -1,19 +1,22 @@
 """What each rule removes."""
 
-from typing import Any
-
+from rekindle.contract.states import JobState
 from rekindle_service.config.settings import RetentionRules as Rules
 from rekindle_service.retention.rules import ItemKind, PruneItem, SpareSnapshot, StoredJob, plan_jobs
+from rekindle_service.store.retention_store import JobEntry
 
 DAY = 24 * 3600.0
 NOW = 1000 * DAY
 
 
-def a_stored_job(name: str, ended: float | None, **fields: Any) -> StoredJob:
+def a_stored_job(
+    name: str, ended: float | None, *, succeeded: bool = False, owner: str | None = None, pinned: bool = False
+) -> StoredJob:
     """``ended``: days ago."""
     ended_at = None if ended is None else NOW - ended * DAY
-    defaults = {"number": 1, "owner": None, "bytes": 100, "succeeded": False, "pinned": False}
-    return StoredJob(id=name, name=name, ended_at=ended_at, **{**defaults, **fields})
+    over = JobState.SUCCEEDED if succeeded else JobState.FAILED
+    state = JobState.RUNNING if ended is None else over
+    return StoredJob(JobEntry(name, 1, name, owner, state, 1, 0.0, ended_at, {}), 100, pinned)
 
 
 def plan(rules: Rules, *jobs: StoredJob, snapshots: dict[str, list[SpareSnapshot]] | None = None) -> list[PruneItem]:

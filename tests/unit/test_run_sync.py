@@ -11,7 +11,7 @@ from rekindle_service.config.home import Home
 from rekindle_service.scheduler.run_sync import RunSync, progress_columns
 from rekindle_service.store.projection import RowChanges
 
-STATUS = RankStatus(0, 0, 1, "h", 5, 6, "cpu", RankState.RUNNING, 1.0)
+STATUS = RankStatus(0, 0, 1, "h", 5, 6, "cpu", RankState.RUNNING)
 
 
 def columns(**status):
@@ -101,3 +101,8 @@ def test_a_script_without_a_run_is_warned_when_an_attempt_has_another_size(tmp_p
 )
 def test_nobody_is_warned_of_a_size_that_changes_nothing(tmp_path, sizes, spec, status):
     assert notice_at(tmp_path, sizes, spec, **status) is None
+
+
+@pytest.mark.parametrize(("named", "stays"), [("journal.jsonl was cut off", True), ("Saving fails", False)])
+def test_what_is_wrong_with_the_journal_stays_in_the_notice_while_the_job_runs(tmp_path, named, stays):
+    assert notice_at(tmp_path, [4], {"notice": named}, step=5) == (named if stays else None)

@@ -134,16 +134,6 @@ def test_whatever_the_queue_no_slot_is_given_twice_and_no_job_overtakes_another(
         assert next(job for job in queue if job.id == possible[len(made.starts)]).spec.min_ranks > left
 
 
-@pytest.mark.parametrize("state", [*JobState, None])
-def test_a_job_that_follows_another_starts_when_that_one_is_over_however_it_ended(state):
-    job, other = a_job(run_after="before"), a_job()
-    made = plan([job, other], cpu_machine(2), states={"before": state})
-    over = state in {None, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
-    assert (job.id in dict(started(made))) is over
-    assert other.id in dict(started(made))
-    assert over or "one job at a time" in reasons(made)[job.id][1]
-
-
 NVLINK_PAIRS = {(0, 1): "nvlink", (2, 3): "nvlink", (0, 2): "sys", (0, 3): "sys", (1, 2): "sys", (1, 3): "sys"}
 
 

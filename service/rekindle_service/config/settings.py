@@ -22,7 +22,7 @@ SocketScope = Literal["read", "submit"]
 Preemption = Literal["off", "own", "all"]
 Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 
-_GPU = re.compile(r"(cuda:)?\d+|GPU-[0-9a-f-]+")
+_GPU = re.compile(r"(cuda:)?\d+|(GPU|MIG)-[0-9a-f-]+")
 
 
 def usable_cores() -> int:
@@ -134,7 +134,7 @@ class Settings(RetentionRules, ClientSettings, extra="forbid"):
     """Minimum number of seconds that a job runs before it is preempted or given other slots."""
     healthy_seconds: float = Field(HEALTHY_SECONDS, gt=0)
     """Number of seconds after which an attempt clears the count of failures, where its progress cannot be known."""
-    host_timeout: float = Field(HOST_TIMEOUT, ge=5, le=3600)
+    host_timeout: float = Field(HOST_TIMEOUT, ge=15, le=3600)
     """Number of seconds without a heartbeat after which a node of a Slurm job counts as lost."""
     slurm_poll_seconds: float = Field(5, ge=0.2, le=600)
     """Number of seconds between two calls of `squeue`, each for all jobs together."""

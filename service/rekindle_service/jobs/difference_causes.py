@@ -63,8 +63,11 @@ class ComparedRun:
 
 def code_differences(one: ComparedRun, other: ComparedRun) -> list[FileDifference]:
     """The files that ``other`` has changed, at most 50, with a few kilobytes of changed lines of each."""
-    found = differences(one.run_dir, other.run_dir) or []
-    return [replace(each, diff=None if each.diff is None else _cut(each.diff)) for each in found[:_MAX_FILES]]
+    found = differences(one.run_dir, other.run_dir)
+    return [
+        replace(each, path=_utf8(each.path), diff=None if each.diff is None else _cut(each.diff))
+        for each in found[:_MAX_FILES]
+    ]
 
 
 def _cut(diff: str) -> str:
@@ -97,7 +100,10 @@ def find_causes(
 
 def _sentence(kind: CauseKind, items: Sequence[str]) -> str:
     more = len(items) - _MAX_LISTED
-    text = f"{kind}: {'; '.join(items[:_MAX_LISTED])}{f'; and {more} more' if more > 0 else ''}"
+    return _utf8(f"{kind}: {'; '.join(items[:_MAX_LISTED])}{f'; and {more} more' if more > 0 else ''}")
+
+
+def _utf8(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 

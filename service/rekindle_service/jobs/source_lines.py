@@ -56,7 +56,7 @@ class StoryFrame(Described):
     source: list[SourceLine]
     """The line with three lines before and after it; empty where they are not available."""
     source_state: SourceState
-    """Whether these are the lines that ran: `current`, `changed` or `missing`."""
+    """Whether these are the lines that ran: `current`, `changed` or `unreadable`."""
 
 
 @dataclass(slots=True)

@@ -32,7 +32,6 @@ class SubmissionRecord(JsonRecord):
     request_digest: str | None = None
     experiment_id: str | None = None
     trial: dict[str, Any] = field(default_factory=dict)
-    run_after: str | None = None
     parallel: int | None = None
 
 

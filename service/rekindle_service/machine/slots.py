@@ -60,7 +60,7 @@ class Link(Described):
     second: str
     """Name of the other slot."""
     kind: str
-    """Kind of the link, as `nvidia-smi topo` names it, such as `NV4` or `PHB`."""
+    """Kind of the link: `nvlink`, or `pix`, `pxb`, `phb`, `node`, `sys` as `nvidia-smi topo` explains them."""
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from rekindle.contract.backoff import exponential_backoff
+from rekindle.contract.locks import lock_holder
 from rekindle.contract.safe_open import regular_size
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.home import Home
@@ -86,7 +87,7 @@ class Mirrors:
             self._show_end(job, code, state, is_new=is_new)
         if is_over and state is not None and state.reaches(regular_size(self._home.run_dir(job.id).journal)):
             return False
-        if time.monotonic() >= copier.try_at:
+        if time.monotonic() >= copier.try_at and lock_holder(self._home.mirror(job.id).with_suffix(".lock")) is None:
             copier.process, copier.is_ending = self._launch(job, is_over=is_over), is_over
         return True
 
@@ -105,6 +106,6 @@ class Mirrors:
         if code not in (0, OTHER_COPIER):
             _log.warning("A copier has ended", job=job.id, exit_code=code, notice=notice)
         if notice is not None and is_new:
-            self._store.retention.record_failed_mirror(job.id, notice)
+            self._store.retention.record(job.id, "mirror_failed", notice)
         if notice is not None:
             self._store.update_progress(job.id, notice=notice)

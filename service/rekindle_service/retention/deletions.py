@@ -1,6 +1,5 @@
 """Deletions: directories are removed by a thread of their own, and what cannot be removed is reported and retried."""
 
-import errno
 import os
 import secrets
 import threading
@@ -161,7 +160,7 @@ class Deletions:
 
     def _is_free(self, deletion: _Deletion) -> bool:
         """Whether the keeper of the job has ended."""
-        if deletion.run_dir is None or (pid := _keeper(deletion.run_dir)) is None:
+        if deletion.run_dir is None or (pid := lock_holder(deletion.run_dir.keeper_lock)) is None:
             return True
         if time.monotonic() < deletion.deadline:
             deletion.next_try = time.monotonic() + _KEEPER_INTERVAL
@@ -190,18 +189,6 @@ class Deletions:
 
 def free_memory(run_dir: RunDir) -> None:
     """Remove a job's snapshots in shared memory and its temporary files: nothing else does when no keeper ends it."""
-    if _keeper(run_dir) is None:
+    if lock_holder(run_dir.keeper_lock) is None:
         remove_tree(run_dir.memory)
         remove_tree(run_dir.private_tmp)
-
-
-def _keeper(run_dir: RunDir) -> int | None:
-    """Pid of the live keeper of the run, which may have made anything of the file of its lock."""
-    try:
-        return lock_holder(run_dir.keeper_lock)
-    except IsADirectoryError:
-        return None
-    except OSError as error:
-        if error.errno in (errno.ENXIO, errno.ENOTDIR, errno.ELOOP):
-            return None
-        raise

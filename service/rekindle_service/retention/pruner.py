@@ -14,7 +14,7 @@ from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
 from rekindle.contract.run_dir.snapshot_dir import NO_SNAPSHOTS, Manifest, SnapshotDir, read_pins, step_name
 from rekindle.contract.safe_open import directory_beneath, open_beneath, stat_beneath
-from rekindle.contract.states import TERMINAL, JobState
+from rekindle.contract.states import TERMINAL
 from rekindle_service.config.home import DELETED, Home
 from rekindle_service.config.settings import RetentionRules
 from rekindle_service.jobs.actions import SNAPSHOTS_LOCK
@@ -66,24 +66,13 @@ class Pruner:
     def plan(self, rules: RetentionRules, owner: str | None = None) -> list[PruneItem]:
         """What ``rules`` remove now. ``owner``: only of their jobs, and neither bundles nor rows."""
         now = time.time()
-        entries = {entry.id: entry for entry in self._store.retention.jobs() if owner in (None, entry.owner)}
-        jobs = [self._stored(entry) for entry in entries.values()]
-        spared, log_bytes = (lambda job: self._spared(entries[job.id])), (lambda job: self._log_bytes(job.id))
-        items = plan_jobs(jobs, rules, now, spared, log_bytes)
+        jobs = [self._stored(entry) for entry in self._store.retention.jobs() if owner in (None, entry.owner)]
+        items = plan_jobs(jobs, rules, now, self._spared, self._log_bytes)
         return items if owner is not None else [*items, *self._plan_bundles(rules, now), *self._plan_rows(rules, now)]
 
     def _stored(self, entry: JobEntry) -> StoredJob:
-        usage = self.usage.of(entry)
-        return StoredJob(
-            id=entry.id,
-            number=entry.number,
-            name=entry.name,
-            owner=entry.owner,
-            ended_at=entry.ended_at if entry.finished else None,
-            bytes=usage.total,
-            succeeded=entry.state is JobState.SUCCEEDED,
-            pinned=entry.finished and bool(read_pins(self._home.run_dir(entry.id).pins)),
-        )
+        pinned = entry.finished and bool(read_pins(self._home.run_dir(entry.id).pins))
+        return StoredJob(entry, self.usage.of(entry).total, pinned)
 
     def _spared(self, entry: JobEntry) -> list[SpareSnapshot]:
         """The snapshots that the job does not need to continue; none while a process may use them."""
@@ -99,8 +88,8 @@ class Pruner:
         ]
         return [*_remains(run_dir), *spared]
 
-    def _log_bytes(self, job_id: str) -> int:
-        run_dir = self._home.run_dir(job_id)
+    def _log_bytes(self, entry: JobEntry) -> int:
+        run_dir = self._home.run_dir(entry.id)
         found = (stat_beneath(run_dir.root, path) for path in _logs(run_dir))
         return sum(status.st_blocks * BLOCK_BYTES for status in found if status is not None)
 
@@ -202,7 +191,7 @@ class Pruner:
             self.usage.forget(job_id)
             what = ", ".join("the logs" if item.kind is ItemKind.LOGS else f"snapshot {item.name}" for item in items)
             if items[0].kind is not ItemKind.JOB:
-                self._store.retention.record(job_id, f"removed {what}: {items[0].reason}")
+                self._store.retention.record(job_id, "pruned", f"removed {what}: {items[0].reason}")
 
     # --- the thread
 
@@ -285,11 +274,13 @@ def _has_digests(root: Path, directory: Path, manifest: Manifest) -> bool:
 
 
 def _logs(run_dir: RunDir) -> Iterator[Path]:
-    """Output, metrics and usage of all attempts; how each rank ended is kept."""
+    """Output, metrics, digests and usage of all attempts; how each rank ended is kept."""
     for number in attempt_numbers(run_dir):
         attempt_dir = run_dir.attempt(number)
-        yield from (attempt_dir.agent_log, attempt_dir.usage, attempt_dir.scalars, attempt_dir.printed)
+        yield from (attempt_dir.usage, attempt_dir.scalars, attempt_dir.printed)
+        for pattern in ("agent*.log", "log_times*.jsonl"):  # one of each node
+            yield from attempt_dir.root.glob(pattern)
         for rank in attempt_dir.rank_numbers():
             rank_dir = attempt_dir.rank(rank)
             yield from (rank_dir.log(stream) for stream in STREAMS)
-            yield from (rank_dir.metrics, rank_dir.stacks, rank_dir.files)
+            yield from (rank_dir.metrics, rank_dir.digests, rank_dir.stacks, rank_dir.files)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rekindle.contract.field_texts import Described
+from rekindle.contract.states import JobState
 from rekindle_service.config.settings import RetentionRules
+from rekindle_service.store.retention_store import JobEntry
 
 _DAY = 24 * 3600
 
@@ -34,14 +36,14 @@ class SpareSnapshot:
 class StoredJob:
     """A job as the rules see it."""
 
-    id: str
-    number: int
-    name: str
-    owner: str | None
-    ended_at: float | None  # None: it has not ended, and nothing of it is removed
+    entry: JobEntry
     bytes: int
-    succeeded: bool
     pinned: bool  # a person has pinned one of its snapshots
+
+    @property
+    def ended_at(self) -> float | None:
+        """None: it has not ended, and nothing of it is removed."""
+        return self.entry.ended_at if self.entry.finished else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,10 @@ class PruneFailure(Described):
     """Why, in a sentence."""
 
 
-SnapshotsOf = Callable[[StoredJob], Sequence[SpareSnapshot]]
+SnapshotsOf = Callable[[JobEntry], Sequence[SpareSnapshot]]
 """The snapshots that a job can spare, oldest first. It is asked only where a rule needs it, as the next one."""
 
-LogBytesOf = Callable[[StoredJob], int]
+LogBytesOf = Callable[[JobEntry], int]
 """The bytes of output and metrics of a job."""
 
 
@@ -114,11 +116,11 @@ class _Plan:
 
     def freed(self, job: StoredJob) -> int:
         """Bytes that the plan removes of the job."""
-        return sum(item.bytes for item in self.items.get(job.id, ()))
+        return sum(item.bytes for item in self.items.get(job.entry.id, ()))
 
     def removes(self, job: StoredJob, snapshot: SpareSnapshot | None = None) -> bool:
         """Whether the plan removes the whole job, or ``snapshot``."""
-        items = self.items.get(job.id, ())
+        items = self.items.get(job.entry.id, ())
         if any(item.kind is ItemKind.JOB for item in items):
             return True
         return snapshot is not None and any(
@@ -141,10 +143,10 @@ def _by_age(
     if _older(age, rules.keep_snapshots_days):
         days = f"{rules.keep_snapshots_days:g} days"
         reason = f"its job ended more than {days} ago and keeps its latest (keep_snapshots_days)"
-        yield from (_snapshot_item(job, snapshot, reason) for snapshot in snapshots(job))
-    if _older(age, rules.keep_logs_days) and (size := log_bytes(job)):
+        yield from (_snapshot_item(job, snapshot, reason) for snapshot in snapshots(job.entry))
+    if _older(age, rules.keep_logs_days) and (size := log_bytes(job.entry)):
         reason = f"its job ended more than {rules.keep_logs_days:g} days ago (keep_logs_days)"
-        yield _item(ItemKind.LOGS, job, job.name, size, reason)
+        yield _item(ItemKind.LOGS, job.entry, job.entry.name, size, reason)
 
 
 def _groups(jobs: Sequence[StoredJob], rules: RetentionRules) -> Iterator[tuple[int, list[StoredJob], str]]:
@@ -152,7 +154,7 @@ def _groups(jobs: Sequence[StoredJob], rules: RetentionRules) -> Iterator[tuple[
     if rules.owner_bytes is not None:
         by_owner: dict[str | None, list[StoredJob]] = defaultdict(list)
         for job in jobs:
-            by_owner[job.owner].append(job)
+            by_owner[job.entry.owner].append(job)
         for owner, group in by_owner.items():
             whose = f"of {owner}" if owner is not None else "without an owner"
             yield rules.owner_bytes, group, f"the jobs {whose} take more than {rules.owner_bytes} bytes (owner_bytes)"
@@ -164,26 +166,26 @@ def _fit(plan: _Plan, limit: int, group: list[StoredJob], reason: str, snapshots
     """Choose more of ``group`` until what stays fits into ``limit``, or nothing else may go."""
     left = sum(job.bytes - plan.freed(job) for job in group)
     for job in _finished(group):
-        for snapshot in snapshots(job) if left > limit else ():
+        for snapshot in snapshots(job.entry) if left > limit else ():
             if left > limit and not plan.removes(job, snapshot):
                 plan.add(_snapshot_item(job, snapshot, reason))
                 left -= snapshot.bytes
     for job in _finished(group):
-        if left > limit and job.succeeded and not job.pinned and not plan.removes(job):
+        if left > limit and job.entry.state is JobState.SUCCEEDED and not job.pinned and not plan.removes(job):
             left -= job.bytes - plan.freed(job)
             plan.add(_job_item(job, reason))
 
 
-def _item(kind: ItemKind, job: StoredJob, name: str, size: int, reason: str) -> PruneItem:
+def _item(kind: ItemKind, job: JobEntry, name: str, size: int, reason: str) -> PruneItem:
     return PruneItem(kind, job.id, job.number, name, job.owner, size, 1, reason)
 
 
 def _job_item(job: StoredJob, reason: str) -> PruneItem:
-    return _item(ItemKind.JOB, job, job.name, job.bytes, reason)
+    return _item(ItemKind.JOB, job.entry, job.entry.name, job.bytes, reason)
 
 
 def _snapshot_item(job: StoredJob, snapshot: SpareSnapshot, reason: str) -> PruneItem:
-    return _item(ItemKind.SNAPSHOT, job, snapshot.name, snapshot.bytes, reason)
+    return _item(ItemKind.SNAPSHOT, job.entry, snapshot.name, snapshot.bytes, reason)
 
 
 def _older(age: float, days: float | None) -> bool:

@@ -147,8 +147,7 @@ class Allocation:
 
     starts: list[tuple[Job, list[str]]] = field(default_factory=list)  # slot names
     queue_positions: dict[str, QueuePosition] = field(default_factory=dict)  # by job id
-    # jobs that wait for slots and could start if as many more were free, next first; see ``preemption``
-    waiting_head: list[tuple[Job, int]] = field(default_factory=list)
+    waiting_head: list[Job] = field(default_factory=list)  # jobs that lack slots alone, next first; see ``preemption``
     reservations: list[Reservation] = field(default_factory=list)
     predictions: list[Prediction] = field(default_factory=list)
 
@@ -334,7 +333,7 @@ class _Round:
         kind, first = job.spec.device_kind, None
         self._waiting[kind] = self._waiting.get(kind, 0) + 1
         if self._in.lack_of_space is None:
-            self.plan.waiting_head.append((job, max(0, job.spec.min_devices - len(room))))
+            self.plan.waiting_head.append(job)
             first = self._reserve(job, slots)
         self._position += 1
         if self._position > SHOWN_POSITIONS:

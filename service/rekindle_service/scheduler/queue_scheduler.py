@@ -7,8 +7,6 @@ from functools import partial
 
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home
-from rekindle_service.config.settings import Preemption
-from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.scheduler_health import Outlook, Prospect
 from rekindle_service.jobs.submission_record import confirm_runs
 from rekindle_service.launch.registry import launcher_of
@@ -17,7 +15,7 @@ from rekindle_service.machine.slots import Machine
 from rekindle_service.run_readers.stored_snapshots import next_checkpoint_bytes
 from rekindle_service.scheduler import waiting_reasons
 from rekindle_service.scheduler.allocation import Allocation, AllocationState, QueuePosition, allocate
-from rekindle_service.scheduler.displacer import Displacer
+from rekindle_service.scheduler.displacer import DEFAULT_RULES, DisplacementRules, Displacer
 from rekindle_service.scheduler.durations import DISPLACED_SECONDS, Forecast
 from rekindle_service.scheduler.fair_share import UsageMeter, fair_order
 from rekindle_service.scheduler.limited_runner import LimitedRunner
@@ -68,13 +66,12 @@ class QueuePlanner:
         self,
         store: Store,
         machine: Machine,
+        rules: DisplacementRules = DEFAULT_RULES,
         *,
-        quotas: Quotas | None = None,
-        preemption: Preemption = "own",
         fair_share_days: float = 7.0,
         obstacles: Mapping[str, str | None] | None = None,
     ) -> None:
-        self._machine, self._quotas, self._preemption = machine, quotas or Quotas(), preemption
+        self._machine, self._rules = machine, rules
         self._obstacles = obstacles or {}
         self.state = QueueState(store)
         self.usage = UsageMeter(store.queue, fair_share_days * _DAY)
@@ -146,8 +143,8 @@ class QueuePlanner:
             expected=forecast.expected,
             shown_remaining=forecast.time_left,
             shown_expected=forecast.length,
-            quotas=self._quotas,
-            preemption=self._preemption,
+            quotas=self._rules.quotas,
+            preemption=self._rules.preemption,
             unusable=unusable,
             lack_of_space=lack_of_space,
             own_lack_of_space=own_lack_of_space,
@@ -210,7 +207,7 @@ class QueueScheduler:
         self._planner.show(allocation)
         for job, devices in allocation.starts:
             self._start(job, devices)
-        self._displacer.act([job for job, _missing in allocation.waiting_head])
+        self._displacer.act(allocation.waiting_head)
         state = self._space.state  # what it waits for has changed
         self._scheduled = (revision[0] if complete else -1, state, revision[2])
 
@@ -224,8 +221,7 @@ class QueueScheduler:
                 return Prospect(devices, 0.0 if launcher.takes_slots else None, waiting_for=waiting_for)
         place = allocation.queue_positions.get(job.id, QueuePosition(None, None))
         taken = [name for _, names in allocation.starts for name in names]
-        waiting = [each for each, _missing in allocation.waiting_head]
-        made, ready_in = self._displacer.would_displace(job, holding, waiting, taken)
+        made, ready_in = self._displacer.would_displace(job, holding, allocation.waiting_head, taken)
         starts = [] if place.starts_in is None else [place.starts_in]
         starts += [ready_in + DISPLACED_SECONDS] if made else []
         displaced = [(each.job, each.kind) for each in made]

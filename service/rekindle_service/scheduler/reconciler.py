@@ -9,7 +9,6 @@ from rekindle.contract.job import HEALTHY_SECONDS, HOST_TIMEOUT
 from rekindle.contract.states import TERMINAL
 from rekindle_service.config.home import Home, is_job_id
 from rekindle_service.config.logging_config import fields_of
-from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.launch.registry import Launchers
 from rekindle_service.machine.health import DeviceHealth
@@ -50,7 +49,6 @@ class Reconciler:
         host_timeout: float = HOST_TIMEOUT,
         device_health: DeviceHealth | None = None,
         displacement: DisplacementRules = DEFAULT_RULES,
-        quotas: Quotas | None = None,
         fair_share_days: float = 7.0,
     ) -> None:
         """The ``on_change`` of ``device_health`` is to be ``wake``."""
@@ -69,8 +67,7 @@ class Reconciler:
             QueuePlanner(
                 store,
                 machine,
-                quotas=quotas,
-                preemption=displacement.preemption,
+                displacement,
                 fair_share_days=fair_share_days,
                 obstacles={each.name: each.obstacle() for each in launchers if not each.takes_slots},
             ),

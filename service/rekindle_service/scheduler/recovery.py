@@ -17,7 +17,6 @@ import structlog
 
 from rekindle.contract.files import fsync_directory, read_json
 from rekindle.contract.job import JobSpec, RunIntent
-from rekindle.contract.run_dir.attempt_history import AttemptHistory
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent, JobState
@@ -30,7 +29,6 @@ from rekindle_service.jobs.submitter import new_job
 from rekindle_service.scheduler.run_sync import RunSync
 from rekindle_service.store import StorageError, Store
 from rekindle_service.store.backups import copy_database, require_database
-from rekindle_service.store.recovery_store import KnownJob
 from rekindle_service.store.tables import NEW_SLURM_LAUNCH, Job
 
 _log = structlog.get_logger(__name__)
@@ -66,22 +64,12 @@ def recover_on_startup(home: Home, store: Store) -> Recovered:
     _finish_submissions(home, known)
     recovered = Recovered()
     _add_lost_rows(home, store, known, recovered)
-    for job_id, row in known.items():
-        _compare(store, home.run_dir(job_id), row, recovered)
-    while count := store.recovery.add_details(lambda job_id, end: _history(home.run_dir(job_id), end)):
-        _log.info("The attempts of jobs were completed from their journals, once after an upgrade", jobs=count)
-    store.recovery.count_start()
+    for job_id, run in known.items():
+        _compare(store, home.run_dir(job_id), run, recovered)
     return recovered
 
 
-def _history(run_dir: RunDir, end: int) -> AttemptHistory:
-    """The journal up to byte ``end``; nothing where it cannot be read."""
-    with suppress(OSError):
-        return AttemptHistory.read(run_dir.journal, end)
-    return AttemptHistory()
-
-
-def _finish_submissions(home: Home, known: dict[str, KnownJob]) -> None:
+def _finish_submissions(home: Home, known: dict[str, int]) -> None:
     """One whose row was committed lacks only the name of its directory.
 
     Any other was confirmed to nobody: ``retention.deletions`` removes it.
@@ -90,7 +78,7 @@ def _finish_submissions(home: Home, known: dict[str, KnownJob]) -> None:
     confirm_runs(home, [job_id for job_id in unnamed if job_id in known])
 
 
-def _add_lost_rows(home: Home, store: Store, known: dict[str, KnownJob], recovered: Recovered) -> None:
+def _add_lost_rows(home: Home, store: Store, known: dict[str, int], recovered: Recovered) -> None:
     rows = known.keys() | store.recovery.deleted_jobs()
     names = (each.name for each in home.runs.iterdir() if is_job_id(each.name))
     lost = list(_lost_jobs((home.run_dir(name) for name in names if name not in rows), recovered))
@@ -126,14 +114,14 @@ def _add_lost_experiments(home: Home, store: Store, needed: set[str | None], rec
             _log.warning("An experiment without a row was rebuilt", experiment=experiment.id, name=experiment.name)
 
 
-def _compare(store: Store, run_dir: RunDir, row: KnownJob, recovered: Recovered) -> None:
+def _compare(store: Store, run_dir: RunDir, run: int, recovered: Recovered) -> None:
     """A row of an older database may say that a job waits, which has run since, or that it exists at all."""
     if not run_dir.root.exists():
         store.recovery.hold(run_dir.job_id, _GONE)
         recovered.gone.append(run_dir.job_id)
         return
     intent = read_record(run_dir.intent, RunIntent)
-    if intent is not None and row.run < intent.run < _MAX_RUN:
+    if intent is not None and run < intent.run < _MAX_RUN:
         store.recovery.restart_from_journal(run_dir.job_id, intent, _OLDER)
         recovered.older.append(run_dir.job_id)
         _log.warning("The row of a job was older than its run directory", job=run_dir.job_id, run=intent.run)

@@ -106,6 +106,8 @@ class RunSync:
             return
         observed = self._observed_columns(job, status)
         columns = progress_columns(status) | self._size_notice(job, status) | observed
+        if columns["notice"] is None and (job.notice or "").startswith(self._home.run_dir(job.id).journal.name):
+            del columns["notice"]  # what is wrong with the journal stays so
         if job.stalled is not None or (job.slurm or {}).get("state") == "COMPLETING":
             columns |= {"steps_per_second": None, "eta_seconds": None}  # they are of the past
         if (columns.get("snapshot_step") or 0) > (job.snapshot_step or 0):

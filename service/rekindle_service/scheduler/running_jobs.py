@@ -216,6 +216,7 @@ class RunningJobs:
     def _await_mirror(self, job: Job, reason: str) -> None:
         """Its keeper is done, and needs no slots any more. Whoever cancels it does not wait."""
         if job.intent is not JobIntent.RUN:
+            del self._sync.unmirrored[job.id]
             self._end_stopped(job)
         elif job.waiting_for != reason:
             idle = {"devices": [], "can_resize": False, "phase": None, "steps_per_second": None, "eta_seconds": None}

@@ -41,10 +41,9 @@ def obstacle(
     """Why the job could not start even if no other job ran, or None."""
     if job.intent is not JobIntent.RUN:
         return HELD
-    if job.spec.after or job.spec.after_any or job.run_after is not None:
-        waiting = _dependency(job, job_state, job_label)
-        if waiting is not None:
-            return waiting
+    waiting = _dependency(job, job_state, job_label)
+    if waiting is not None:
+        return waiting
     return _too_big(job.spec, machine, unusable) if takes_slots(job.spec) else None
 
 
@@ -60,8 +59,6 @@ def _dependency(job: Job, job_state: Callable[[str], JobState | None], job_label
     for other in job.spec.after_any:
         if job_state(other) not in {None, *TERMINAL}:
             return f"{job_label(other)} to end"
-    if job.run_after is not None and job_state(job.run_after) not in {None, *TERMINAL}:
-        return f"{job_label(job.run_after)} to end: their experiment runs one job at a time"
     return None
 
 

@@ -26,7 +26,6 @@ def attempt_row(job_id: str, attempt: AttemptInfo) -> Attempt:
 def read_row(cls: type[A], row: Attempt) -> A:
     """The attempt of a row; ``AttemptInfo`` needs the detail of it, which a list does not load."""
     values = row.model_dump(exclude={"detail"})
-    values["faults"] = [{"attempt": row.number, "end": 0, **fault} for fault in row.faults]  # as version 0014 wrote it
     return structure(cls, {**values, **(row.detail if cls is AttemptInfo else {})})
 
 

@@ -1,46 +1,24 @@
 """``RecoveryStore``: rows that are made again from run directories, and submissions that are undone."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from sqlmodel import Session, col, delete, func, select, update
 
 from rekindle.contract.job import RunIntent
-from rekindle.contract.run_dir.attempt_history import AttemptHistory, AttemptInfo
 from rekindle.contract.states import JobIntent, JobState
-from rekindle_service.store.attempt_rows import attempt_row
-from rekindle_service.store.mutations import JOBS_AT_ONCE, by_key, last_value, next_value, record
+from rekindle_service.store.mutations import by_key, last_value, next_value, record
 from rekindle_service.store.sqlite import StorePart
-from rekindle_service.store.tables import NEW_SLURM_LAUNCH, Attempt, Counter, Event, Experiment, Job
+from rekindle_service.store.tables import NEW_SLURM_LAUNCH, Counter, Event, Experiment, Job
 from rekindle_service.store.totals import forget_attempts
-
-
-@dataclass(frozen=True, slots=True)
-class KnownJob:
-    """What recovery compares with a run directory."""
-
-    state: JobState
-    intent: JobIntent
-    run: int
 
 
 class RecoveryStore(StorePart):
     """Part of ``Store``. Used when a server starts, before anything else uses the database."""
 
-    def starts(self) -> int:
-        """How many servers have begun to work with this database; 0: it is new."""
+    def known_jobs(self) -> dict[str, int]:
+        """The run of every row, by the id of the job."""
         with self._database.reading() as session:
-            return last_value(session, "starts")
-
-    def count_start(self) -> None:
-        with self._database.writing() as session:
-            next_value(session, "starts")
-
-    def known_jobs(self) -> dict[str, KnownJob]:
-        """Every row, by the id of the job."""
-        with self._database.reading() as session:
-            rows = session.exec(select(Job.id, Job.state, Job.intent, Job.run)).all()
-        return {job_id: KnownJob(JobState(state), JobIntent(intent), run) for job_id, state, intent, run in rows}
+            return dict(session.exec(select(Job.id, Job.run)).all())
 
     def deleted_jobs(self) -> set[str]:
         with self._database.reading() as session:
@@ -86,22 +64,6 @@ class RecoveryStore(StorePart):
             job.outcome = job.ended_at = job.next_try_at = job.queue_position = job.waiting_for = None
             job.started_at, job.notice = job.started_at or job.created_at, reason
             job.version = record(session, job, "state", from_state=before, to_state=job.state, reason=reason)
-
-    def add_details(self, read: Callable[[str, int], AttemptHistory]) -> int:
-        """Complete the rows of some jobs that version 0014 wrote; returns of how many. What they have stays.
-
-        ``read`` gives the history of a job, by id, up to a byte of its journal.
-        """
-        lacking = select(Job).where(Job.journal_offset > 0, Job.last_keeper == {}).limit(JOBS_AT_ONCE)
-        with self._database.writing() as session:
-            jobs = session.exec(lacking).all()
-            for job in jobs:
-                history = read(job.id, job.journal_offset)
-                job.last_keeper = history.last_keeper
-                for row in session.exec(select(Attempt).where(Attempt.job_id == job.id)):
-                    known = history.attempts.get(row.number) or AttemptInfo(row.number)
-                    row.detail = attempt_row(job.id, known).detail
-            return len(jobs)
 
     def hold(self, job_id: str, reason: str) -> None:
         """Show ``reason`` on a job, and keep it from being started if it is queued."""

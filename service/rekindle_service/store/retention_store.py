@@ -75,17 +75,11 @@ class RetentionStore(StorePart):
             total = sum(jobs_by_state(session).values())
         return JobChanges([JobEntry(*row[1:]) for row in rows], gone, latest, total, complete=len(rows) < limit)
 
-    def record(self, job_id: str, reason: str) -> None:
-        """Add to the events of a job that files of it were removed."""
+    def record(self, job_id: str, kind: str, reason: str) -> None:
+        """Add to the events of a job what happened to its files: ``pruned``, or ``mirror_failed``."""
         with self._database.writing() as session:
             if (job := session.get(Job, job_id)) is not None:
-                job.version = record(session, job, "pruned", reason=reason)
-
-    def record_failed_mirror(self, job_id: str, reason: str) -> None:
-        """Add to the events of a job that nothing of it is copied any more."""
-        with self._database.writing() as session:
-            if (job := session.get(Job, job_id)) is not None:
-                job.version = record(session, job, "mirror_failed", reason=reason)
+                job.version = record(session, job, kind, reason=reason)
 
     # --- events and audit entries
 

@@ -133,7 +133,6 @@ class Job(SQLModel, table=True):
     seen_at: float | None = None  # when a person has looked at how it ended
     experiment_id: str | None = Field(default=None, foreign_key="experiment.id")
     trial: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # of ``Trial``; ``pruned``: why
-    run_after: str | None = None  # id of a job that must have ended before, however it ended
     parallel: int | None = None  # most jobs of its experiment that hold slots at once
 
     # where it is
@@ -256,7 +255,7 @@ class Event(SQLModel, table=True):
     id: int = Field(primary_key=True)  # from the same counter as ``Job.version``
     job_id: str = Field(index=True)
     at: float
-    kind: str = Field(index=True)  # submitted, state, intent, changed, chaos, deleted
+    kind: str = Field(index=True)  # docs/reference/events.md lists them
     from_state: str | None = None
     to_state: str | None = None
     reason: str = ""
@@ -264,7 +263,7 @@ class Event(SQLModel, table=True):
 
 
 class Counter(SQLModel, table=True):
-    """The last value of each counter (``number``, ``version``, ``experiment``, ``starts`` of the server).
+    """The last value of each counter (``number``, ``version``, ``experiment``).
 
     Names with a colon: the totals of all jobs, the counts of deleted ones, and the last event that was delivered to
     each channel.

@@ -1,8 +1,8 @@
 """Kept up to date with each change of a row: figures of all jobs in ``Counter``, and in memory who holds slots.
 
 SQLAlchemy calls the listeners below within the transaction that changes a row, whoever changes it. A statement that
-changes many rows at once (``update``, ``delete``) bypasses them: it must not touch what is kept here, or it calls
-``recount``. Rows that were deleted remain in what adds up over the time (restarts, endings): it never goes back.
+changes many rows at once (``update``, ``delete``) bypasses them: it must not touch what is kept here. Rows that were
+deleted remain in what adds up over the time (restarts, endings): it never goes back.
 """
 
 from collections import Counter as Tally
@@ -86,18 +86,6 @@ def forget_attempts(session: Session, job_id: str) -> None:
     """Delete the attempts of a job whose journal is about to be read again."""
     _add(session.connection(), {name: -count for name, count in _endings(session, job_id).items()})
     session.execute(delete(Attempt).where(col(Attempt.job_id) == job_id))
-
-
-def recount(session: Session) -> None:
-    """Make the totals again from the rows."""
-    session.execute(delete(Counter).where(col(Counter.name).startswith(_PREFIX)))
-    values: Tally[str] = Tally()
-    for name, count in session.exec(select(_CLASS, func.count()).group_by("class")):
-        values[_ENDINGS + str(name)] += count if name is not None else 0
-    columns = [getattr(Job, name) for name in _JOB_COLUMNS]
-    for row in session.exec(select(*columns).execution_options(yield_per=10_000)):
-        values.update(_share_of_job(row._mapping))
-    _add(session.connection(), values)
 
 
 # --- the parts of a row

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self
 
+from rekindle.contract.field_texts import Described
 from rekindle.contract.files import read_json
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import read_small
@@ -96,12 +97,15 @@ _MAX_DIFFS = 50  # files whose lines are compared
 
 
 @dataclass(frozen=True, slots=True)
-class FileDifference:
-    """``diff`` has the lines that differ, None where they cannot be shown: no text, too long, or not as submitted."""
+class FileDifference(Described):
+    """A file that differs between the code of two jobs."""
 
     path: str
+    """Path of the file, relative to the code."""
     change: Literal["added", "removed", "changed"]
+    """What the other job did to the file."""
     diff: str | None
+    """Changed lines in unified format; null where they cannot be shown: no text, too long, or not as submitted."""
 
 
 def read_manifest(run_dir: RunDir) -> CodeManifest | None:
@@ -109,11 +113,11 @@ def read_manifest(run_dir: RunDir) -> CodeManifest | None:
     return CodeManifest.from_json(read_json(run_dir.code_manifest, root=run_dir.root))
 
 
-def differences(old: RunDir, new: RunDir) -> list[FileDifference] | None:
-    """What changed from ``old`` to ``new``, by path; None where the code of one of them is not on record."""
+def differences(old: RunDir, new: RunDir) -> list[FileDifference]:
+    """What changed from ``old`` to ``new``, by path; nothing where the code of one of them is not on record."""
     before, after = read_manifest(old), read_manifest(new)
     if before is None or after is None:
-        return None
+        return []
     paths = sorted(before.files.keys() | after.files.keys())
     changed = [path for path in paths if before.files.get(path) != after.files.get(path)]
     return [

@@ -93,12 +93,12 @@ class InterpreterCheck:
             return None
         if self._unreachable is not None:
             return _error(python, self._unreachable, UNREACHABLE_ADVICE)
+        key = (python, modified)
+        if key in self._results:  # without the lock: a slow interpreter delays no one who names another
+            return self._results[key]
         with self._lock:
-            key = (python, modified)
-            if key in self._results:
-                return self._results[key]
             try:
-                return self._results.setdefault(key, _probe(python))
+                return self._results[key] if key in self._results else self._results.setdefault(key, _probe(python))
             except _InterruptedError as error:
                 return error.finding
 

@@ -214,14 +214,7 @@ class LocalLauncher(Launcher):
 
     name, title = "local", "this machine"
 
-    def __init__(
-        self,
-        home: Home,
-        machine: Machine,
-        start: KeeperStarter,
-        interpreters: Interpreters | None = None,
-    ) -> None:
-        """``interpreters``: None where any will do."""
+    def __init__(self, home: Home, machine: Machine, start: KeeperStarter, interpreters: Interpreters) -> None:
         self._home, self._machine, self._start, self._interpreters = home, machine, start, interpreters
         self._ends = ProcessEnds(lambda: self.on_end())
         self._launches: dict[str, _Launch] = {}
@@ -240,12 +233,10 @@ class LocalLauncher(Launcher):
     def fill_in(self, submission: Submission) -> Submission:
         if submission.spec.python:
             return submission
-        python = sys.executable if self._interpreters is None else self._interpreters.default()
-        return replace(submission, spec=replace(submission.spec, python=python))
+        return replace(submission, spec=replace(submission.spec, python=self._interpreters.default()))
 
     def validate(self, spec: JobSpec) -> list[FieldError]:
-        errors = [] if self._interpreters is None else self._interpreters.errors(spec.python)
-        return [*device_errors(spec, self._machine), *errors]
+        return [*device_errors(spec, self._machine), *self._interpreters.errors(spec.python)]
 
     def alive(self, job: Job) -> bool:
         """Whether any keeper of the job runs: one that we started, even before it has its lock, or one that owns it."""

@@ -107,10 +107,6 @@ class SpareProcess:
                 start_new_session=True,
             )
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def is_ready(self, seconds: float) -> bool:
         """Whether it can fork keepers; waits for that at most ``seconds``. Raises SpareError where it never will."""
         answer, _ = self._receive(seconds)
@@ -216,11 +212,6 @@ class SpareKeepers:
             self._changed.notify_all()
         spare.close()
         return None
-
-    def pids(self) -> list[int]:
-        """Process ids of the spare keepers that are ready."""
-        with self._changed:
-            return [spare.pid for spare in self._ready.values()]
 
     def close(self) -> None:
         """End all of them; their keepers continue."""

@@ -158,6 +158,7 @@ class SlurmPoller:
             try:
                 request()
             except UnreachableError as error:
+                self._requests.appendleft(request)
                 self._note_problem(str(error))
             except RefusedError as error:
                 _log.warning("Slurm has refused a request", error=str(error))

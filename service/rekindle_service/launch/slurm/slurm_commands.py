@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-FORMAT = "%i|%j|%T|%S|%N|%r|%k"
-"""Id, name, state, (expected) start in seconds since the epoch, nodes, reason, comment."""
+FORMAT = "%i|%j|%T|%N|%r|%k"
+"""Id, name, state, nodes, reason, comment."""
 
 _FIELDS = FORMAT.count("|") + 1
 _NAME = re.compile(r"rekindle-[a-z0-9]{10}-\d{1,9}")
@@ -46,12 +46,11 @@ _STAGES = {
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """One line of ``squeue``. ``start``: when it began or is expected to, in seconds since the epoch."""
+    """One line of ``squeue``."""
 
     id: int
     name: str
     state: str
-    start: float | None = None
     hosts: tuple[str, ...] = ()
     reason: str = ""
     comment: str = ""
@@ -82,10 +81,9 @@ def parse_listing(text: str) -> dict[str, SlurmJob]:
 def _job(fields: list[str], line: str) -> SlurmJob:
     if len(fields) != _FIELDS or not fields[0].isdecimal() or not fields[2].isidentifier():
         raise ListingError(line[:200])
-    identifier, name, state, start, nodes, reason, comment = fields
-    began = float(start) if start.isdecimal() else None
+    identifier, name, state, nodes, reason, comment = fields
     reason = "" if reason in ("None", "(null)") else reason.replace("_", " ")
-    return SlurmJob(int(identifier), name, state, began, expand_hosts(nodes), reason, comment)
+    return SlurmJob(int(identifier), name, state, expand_hosts(nodes), reason, comment)
 
 
 def expand_hosts(nodes: str) -> tuple[str, ...]:
@@ -151,7 +149,7 @@ def missing_commands() -> list[str]:
 def slurm_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """For the commands: no option may come from a variable, such as SBATCH_PARTITION, or from a surrounding job."""
     kept = {name: value for name, value in environment.items() if name in _KEPT or not name.startswith(_OWN_VARIABLES)}
-    return {**kept, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+    return {**kept, "LC_ALL": "C"}
 
 
 def run_command(command: Sequence[str], environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":

@@ -11,7 +11,6 @@ _HELD = "it is held in Slurm: scontrol release {id} lets it start"
 _LIMIT = "the jobs of {whose} have reached a limit: "
 _REASONS = {
     "": "Slurm has not looked at it yet",
-    "None": "Slurm has not looked at it yet",
     "Resources": "for nodes that are in use now",
     "Priority": "jobs of higher priority come first",
     "Dependency": "for a Slurm job that it depends on",

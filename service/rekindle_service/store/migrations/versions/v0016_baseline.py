@@ -2,7 +2,7 @@
 
 from alembic import op
 
-revision = "0014"
+revision = "0016"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -22,14 +22,14 @@ _TABLES = (
         epoch INTEGER, epochs INTEGER, step INTEGER, steps INTEGER, steps_per_second FLOAT, progress FLOAT,
         eta_seconds FLOAT, snapshot_step INTEGER, goodput FLOAT, notice VARCHAR, outcome JSON, next_try_at FLOAT,
         created_at FLOAT NOT NULL, started_at FLOAT, ended_at FLOAT,
-        experiment_id VARCHAR REFERENCES experiment (id), trial JSON DEFAULT '{}' NOT NULL, run_after VARCHAR,
+        experiment_id VARCHAR REFERENCES experiment (id), trial JSON DEFAULT '{}' NOT NULL,
         rewind JSON DEFAULT '{}' NOT NULL, spec JSON DEFAULT '{}' NOT NULL, checkpoints JSON DEFAULT '[]' NOT NULL,
         estimated_step INTEGER, estimated_epoch INTEGER, owner VARCHAR, request_digest VARCHAR,
         launch_number INTEGER DEFAULT '0' NOT NULL, slurm JSON, estimated_start_at FLOAT, displaced JSON,
         wanted_devices JSON, preemptions INTEGER DEFAULT '0' NOT NULL, devices_since FLOAT,
         can_resize BOOLEAN DEFAULT 0 NOT NULL, snapshot_at FLOAT, parallel INTEGER, allocated_at FLOAT,
         tags VARCHAR DEFAULT '' NOT NULL, note VARCHAR DEFAULT '' NOT NULL, archived_at FLOAT, seen_at FLOAT,
-        stalled JSON
+        stalled JSON, last_keeper JSON DEFAULT '{}' NOT NULL, device_check JSON
     )""",
     """CREATE TABLE attempt (
         job_id VARCHAR NOT NULL, number INTEGER NOT NULL, run INTEGER NOT NULL,
@@ -37,6 +37,7 @@ _TABLES = (
         resumed_from_step INTEGER, last_step INTEGER, snapshot_step INTEGER, world_size INTEGER NOT NULL,
         devices JSON NOT NULL, next_try_at FLOAT, reason VARCHAR, faults JSON DEFAULT '[]' NOT NULL,
         saving_seconds FLOAT, resumed_from_path VARCHAR, stalls JSON DEFAULT '[]' NOT NULL,
+        detail JSON DEFAULT '{}' NOT NULL,
         PRIMARY KEY (job_id, number), FOREIGN KEY(job_id) REFERENCES job (id) ON DELETE CASCADE
     )""",
     """CREATE TABLE event (
@@ -67,7 +68,7 @@ _TABLES = (
         acknowledged JSON DEFAULT '[]' NOT NULL
     )""",
 )
-_COUNTERS = "INSERT INTO counter VALUES ('number', 0), ('version', 0), ('starts', 0), ('experiment', 0)"
+_COUNTERS = "INSERT INTO counter VALUES ('number', 0), ('version', 0), ('experiment', 0)"
 _INDEXES = {
     "ix_access_token_person": "access_token (person)",
     "ix_audit_at": "audit (at)",
@@ -95,6 +96,7 @@ _INDEXES = {
     " WHERE ended_at IS NOT NULL AND archived_at IS NULL AND (state <> 'failed' OR seen_at IS NOT NULL)",
     "ix_job_tagged": "job (number, tags, state, owner, experiment_id, name) WHERE tags <> ''",
     "ix_job_archived": "job (number, state, owner, experiment_id, name) WHERE archived_at IS NOT NULL",
+    "ix_job_checked": "job (state, number) WHERE device_check <> 'null'",
 }
 
 
