@@ -294,6 +294,7 @@ def test_only_steps_that_a_later_attempt_repeated_are_replayed(modules: Page) ->
                 { attempt: 2, name: "loss", points: points([3, 4, 5, 6]) },
                 { attempt: 3, name: "loss", points: points([2, 3]) },
             ]);
+            metrics.addNames([{ name: "loss", printed: null }]);
             metrics.append(3, [3, 4].map((step) => ({ step, epoch: 0, at: 0, values: { loss: 1 } })));
             const resumed = new Map([[1, 0], [2, 2], [3, 1], [4, 0]]);
             const steps = (points) => points.map(([step]) => step);
@@ -478,6 +479,24 @@ def test_an_answer_for_a_log_that_was_left_is_never_shown(modules: Page) -> None
         }"""
     )
     assert shown == ["rank 1\n"]
+
+
+def test_what_a_script_prints_does_not_count_where_it_reports_the_same_metric(modules: Page) -> None:
+    shown = modules.evaluate(
+        """async () => {
+            const { MetricStore } = await import("/static/charts/metric-store.js");
+            const metrics = new MetricStore();
+            metrics.addNames([{ name: "loss", printed: null }, { name: "acc", printed: {} }]);
+            ["loss", "acc"].forEach((name) => metrics.track(name));
+            const at = (step) => ({ step, epoch: 0, at: 0, values: { loss: step, acc: step } });
+            metrics.append(1, [at(64)], true);
+            const parts = (name) => metrics.parts(name, new Map([[1, 0]]));
+            const steps = (name) => parts(name).flatMap(({ kept }) => kept.map(([step]) => step));
+            const before = [steps("loss"), steps("acc")];
+            return [before, metrics.append(1, [at(1), at(2)]), metrics.append(1, [at(3)]), steps("loss"), steps("acc")];
+        }"""
+    )
+    assert shown == [[[], [64]], True, False, [1, 2, 3], [1, 2, 3]]
 
 
 def test_points_that_the_stream_brought_before_a_late_answer_stay(modules: Page) -> None:

@@ -12,12 +12,17 @@ const MAX_POINTS = 4000;
 export class MetricStore {
   /** @type {Set<string>} of all metrics; points are kept of those that are tracked */
   #names = new Set();
+  /** @type {Set<string>} of metrics that the script reports: what it prints by the same name does not count */
+  #reported = new Set();
   /** @type {Map<string, Map<number, Point[]>>} by name, then by attempt */
   #series = new Map();
 
-  /** @param {string[]} names */
-  addNames(names) {
-    names.forEach((name) => this.#names.add(name));
+  /** @param {{name: string, printed: object | null}[]} metrics */
+  addNames(metrics) {
+    for (const { name, printed } of metrics) {
+      this.#names.add(name);
+      if (!printed) this.#reported.add(name);
+    }
   }
 
   /** @param {string} name @returns {boolean} whether its points are kept */
@@ -45,21 +50,26 @@ export class MetricStore {
    *
    * @param {number} attempt
    * @param {{step: number, epoch: number | null, at: number, values: Record<string, number | null>}[]} points
-   * @returns {boolean} whether there is a new metric
+   * @param {boolean} [isPrinted] whether they were read from the output
+   * @returns {boolean} whether there is a new metric, or one is reported that had only been printed
    */
-  append(attempt, points) {
-    const before = this.#names.size;
+  append(attempt, points, isPrinted = false) {
+    const before = this.#names.size + this.#reported.size;
     for (const { step, epoch, at, values } of points) {
       for (const [name, value] of Object.entries(values)) {
         this.#names.add(name);
-        if (!this.has(name)) continue;
+        if (!isPrinted && !this.#reported.has(name)) {
+          this.#reported.add(name);
+          this.#series.get(name)?.delete(attempt);
+        }
+        if (!this.has(name) || (isPrinted && this.#reported.has(name))) continue;
         const known = this.#points(name, attempt);
         if (known.length && step <= known[known.length - 1][0]) continue;
         known.push([step, epoch, at, value]);
         if (known.length > MAX_POINTS) halve(known);
       }
     }
-    return this.#names.size > before;
+    return this.#names.size + this.#reported.size > before;
   }
 
   /** Names of all metrics, sorted. */

@@ -24,6 +24,8 @@ import { secondsOf } from "./axis/axis-model.js";
 const REDRAW_INTERVAL_MS = 500;
 const MAX_POINTS = 1000;
 const MAX_EXPORTED = 100_000;
+/** The file of what was read from the output, in an event. */
+const PRINTED = "printed.jsonl";
 /** After which a script that prints metrics has usually printed some. */
 const HINT_AFTER_SECONDS = 60;
 
@@ -67,7 +69,7 @@ export class JobCharts {
   async load() {
     this.#isRequested = true;
     const { items } = await call("GET /jobs/{job_id}/metrics/names", { job_id: this.#jobId });
-    this.#metrics.addNames(items.map(({ name }) => name));
+    this.#metrics.addNames(items);
     this.#goals = new Map(items.map(({ name, goal }) => [name, goal]));
     items.forEach((item) => this.#showLine(item));
     this.#picker.show(this.#metrics.names());
@@ -81,7 +83,7 @@ export class JobCharts {
     this.#received.set(key, Math.max(received, end));
     if (!this.#isRequested) return; // the first answer has these points, too
     if (offset > received) this.load().catch(warn("the metrics"));
-    if (this.#metrics.append(attempt, points)) this.load().catch(warn("the metrics"));
+    if (this.#metrics.append(attempt, points, file === PRINTED)) this.load().catch(warn("the metrics"));
     this.#redraw.soon();
   }
 
