@@ -92,9 +92,8 @@ def open_debug_server(rank_dir: RankDir, rank: int, code: Path) -> None:
             _listen(c10d, rank_dir)
             with suppress(AttributeError, OSError):  # of a torch that cannot, or is linked to another library
                 c10d._register_handler(EXCEPTIONS, partial(_answer_exceptions, rank, code))
-                if (
-                    not NVIDIA_DRIVER.exists()
-                ):  # NCCL's watchdog must end a rank also where another thread holds the GIL
+                # NCCL's watchdog must end a rank also where another thread holds the GIL
+                if not NVIDIA_DRIVER.exists():
                     _save_collectives_before_abort(rank_dir)
 
     call_when_loaded([(_C10D, "_WorkerServer", listen)])
