@@ -521,11 +521,12 @@ def test_points_that_the_stream_has_skipped_are_fetched(job_page: Page, job: Pla
             const { JobCharts } = await import("/static/job/job-charts.js");
             const { TimeAxis } = await import("/static/job/axis/time-axis.js");
             const requested = [];
-            const fetchIt = globalThis.fetch;
+            const { fetch: fetchIt, setTimeout: wait } = globalThis;
             globalThis.fetch = (url, options) => {
                 requested.push(String(url));
                 return fetchIt(url, options);
             };
+            globalThis.setTimeout = (call, ms) => (ms === 250 ? call() : wait(call, ms)); // several events, one request
             const charts = new JobCharts(job, new TimeAxis(job, () => undefined));
             charts.append({ attempt: 1, file: "other.jsonl", offset: 5, next_offset: 10, points: [] });
             void charts.load();
@@ -533,7 +534,7 @@ def test_points_that_the_stream_has_skipped_are_fetched(job_page: Page, job: Pla
                 charts.append({ attempt: 1, file: "metrics.jsonl", offset, next_offset, points: [] });
                 return requested.filter((url) => url.endsWith("/metrics/names")).length;
             });
-            globalThis.fetch = fetchIt;
+            Object.assign(globalThis, { fetch: fetchIt, setTimeout: wait });
             return counts;
         }""",
         job.id,

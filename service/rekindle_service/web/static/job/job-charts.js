@@ -17,11 +17,13 @@ import { call, warn } from "../shared/api.js";
 import { linkTo } from "../log/log-permalink.js";
 import { byId, h } from "../shared/dom.js";
 import { counted, secondsSince } from "../shared/format.js";
-import { Throttle } from "../shared/timing.js";
+import { DebouncedRefresh, Throttle } from "../shared/timing.js";
 import { secondsOf } from "./axis/axis-model.js";
 
 /** Between two drawings of points that the stream brings. */
 const REDRAW_INTERVAL_MS = 500;
+/** In which the stream begins with an event of each file. */
+const RELOAD_DELAY_MS = 250;
 const MAX_POINTS = 1000;
 const MAX_EXPORTED = 100_000;
 /** The file of what was read from the output, in an event. */
@@ -49,6 +51,7 @@ export class JobCharts {
   /** The names and points have been requested at least once. */
   #isRequested = false;
   #redraw = new Throttle(() => this.#draw(), REDRAW_INTERVAL_MS);
+  #reload = new DebouncedRefresh(() => this.load(), RELOAD_DELAY_MS);
 
   /** @param {string} jobId @param {TimeAxis} axis on which the charts are drawn */
   constructor(jobId, axis) {
@@ -82,8 +85,8 @@ export class JobCharts {
     const received = this.#received.get(key) ?? 0;
     this.#received.set(key, Math.max(received, end));
     if (!this.#isRequested) return; // the first answer has these points, too
-    if (offset > received) this.load().catch(warn("the metrics"));
-    if (this.#metrics.append(attempt, points, file === PRINTED)) this.load().catch(warn("the metrics"));
+    const hasNew = this.#metrics.append(attempt, points, file === PRINTED);
+    if (hasNew || offset > received) this.#reload.soon();
     this.#redraw.soon();
   }
 
