@@ -270,7 +270,7 @@ def test_whenever_the_copier_is_killed_what_is_listed_is_whole_and_in_the_end_al
     box = Box(tmp_path)
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
-    lock = box.home.mirror(JOB).with_suffix(".lock")
+    lock = box.home.mirror_lock(JOB)
     for number in range(request.config.getoption("--soak") or 5):
         box.snapshot(number + 1, chance.randbytes(chance.randrange(40 << 20)))
         process = box.start()
@@ -292,7 +292,7 @@ def test_a_server_that_finds_the_copier_of_the_one_before_starts_none_until_that
     before, after = Mirrors(store, box.home), Mirrors(store, box.home)
     try:
         before.observe()
-        until(lambda: lock_holder(box.home.mirror(JOB).with_suffix(".lock")), "it copies")
+        until(lambda: lock_holder(box.home.mirror_lock(JOB)), "it copies")
         after.observe()
         assert after._copiers[JOB].process is None
         before._copiers[JOB].process.kill()

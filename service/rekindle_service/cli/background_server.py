@@ -26,13 +26,18 @@ def running_server(home: Home) -> Server | None:
     """
     try:
         server = local_server(home)
-        with Client(lambda: server) as client:
-            list(client.jobs(limit=1))
+        ask(server)
     except NoServerError:
         return None
     except ProblemError:
         pass
     return server
+
+
+def ask(server: Server) -> None:
+    """Ask for something that needs its database. Raises NoServerError and ProblemError."""
+    with Client(lambda: server) as client:
+        list(client.jobs(limit=1))
 
 
 def start_server(home: Home, log: Path) -> Server:

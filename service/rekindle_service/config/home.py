@@ -61,6 +61,9 @@ class Home:
     def mirror(self, job_id: str) -> Path:
         return self.mirrors / f"{job_id}.json"
 
+    def mirror_lock(self, job_id: str) -> Path:
+        return self.mirrors / f"{job_id}.lock"
+
     def experiment(self, experiment_id: str) -> Path:
         return self.experiments / f"{experiment_id}.json"
 

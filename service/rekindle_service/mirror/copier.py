@@ -275,7 +275,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: task.update(over=True))
     home, job_id, spec = Home(Path(task["home"])), task["job_id"], JobSpec.from_json(task["spec"])
     try:
-        lock = ExclusiveLock(home.mirror(job_id).with_suffix(".lock"))
+        lock = ExclusiveLock(home.mirror_lock(job_id))
     except LockHeldError:
         return OTHER_COPIER
     try:

@@ -62,7 +62,7 @@ class Mirrors:
         for job_id, copier in list(self._copiers.items()):
             if (job := self._store.job(job_id)) is None:
                 self._home.mirror(job_id).unlink(missing_ok=True)
-                self._home.mirror(job_id).with_suffix(".lock").unlink(missing_ok=True)
+                self._home.mirror_lock(job_id).unlink(missing_ok=True)
             if job is None or not self._continue(job, copier):
                 del self._copiers[job_id]
 
@@ -87,7 +87,7 @@ class Mirrors:
             self._show_end(job, code, state, is_new=is_new)
         if is_over and state is not None and state.reaches(regular_size(self._home.run_dir(job.id).journal)):
             return False
-        if time.monotonic() >= copier.try_at and lock_holder(self._home.mirror(job.id).with_suffix(".lock")) is None:
+        if time.monotonic() >= copier.try_at and lock_holder(self._home.mirror_lock(job.id)) is None:
             copier.process, copier.is_ending = self._launch(job, is_over=is_over), is_over
         return True
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from rekindle.contract.files import can_punch_holes, read_json
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.processes import set_child_subreaper
+from rekindle_service.cli.background_server import ask
 from rekindle_service.cli.checks import Finding, at_least, ok, problem, warning
 from rekindle_service.cli.formatting import size
-from rekindle_service.client import Client, NoServerError, ProblemError, local_server
+from rekindle_service.client import NoServerError, ProblemError, local_server
 from rekindle_service.config.home import DELETED, Home
 from rekindle_service.config.settings import Settings
 from rekindle_service.launch.isolation.job_isolation import IsolationError, isolation_of
@@ -272,8 +273,7 @@ def server(home: Home) -> Finding:
         detail = f"process {owner} owns the home, but {home.server_json} names {pid}"
         return warning("server", detail, "It may be starting: check again. If this persists, restart it.")
     try:
-        with Client(lambda: local_server(home)) as client:
-            list(client.jobs(limit=1))
+        ask(local_server(home))
     except NoServerError:
         return problem("server", f"process {pid} owns the home but does not answer", f"End and restart it: kill {pid}")
     except ProblemError as error:

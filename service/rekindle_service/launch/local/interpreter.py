@@ -97,10 +97,12 @@ class InterpreterCheck:
         if key in self._results:  # without the lock: a slow interpreter delays no one who names another
             return self._results[key]
         with self._lock:
-            try:
-                return self._results[key] if key in self._results else self._results.setdefault(key, _probe(python))
-            except _InterruptedError as error:
-                return error.finding
+            if key not in self._results:
+                try:
+                    self._results[key] = _probe(python)
+                except _InterruptedError as error:
+                    return error.finding
+        return self._results[key]
 
     def default(self) -> str:
         """The interpreter of jobs that name none: that of the setting, where it can run jobs, else the server's own."""
